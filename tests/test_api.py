@@ -3,6 +3,7 @@
 import inspect
 import subprocess
 import sys
+from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,8 @@ def test_a_function_has_every_setting_of_its_command_with_its_default(command: s
     for setting in settings_of(function):
         if not setting.positional:
             default = arguments[setting.group or setting.name].default
-            assert (getattr(default, setting.name) if setting.group else default) == setting.default
+            expected = inspect.Parameter.empty if setting.default is MISSING else setting.default
+            assert (getattr(default, setting.name) if setting.group else default) == expected
 
 
 def test_the_module_shows_its_verbs_before_anything_is_loaded() -> None:

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from rewardlab.core.run import Run
 from rewardlab.core.settings import (
@@ -27,15 +27,13 @@ from rewardlab.core.settings import (
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import choose_split
-from rewardlab.evaluation import plan as evaluation_plan
-from rewardlab.evaluation.attack import AttackRun, run_attack
-from rewardlab.evaluation.bench import run_benchmark
-from rewardlab.evaluation.evaluate import evaluate
-from rewardlab.evaluation.plan import make_plan
 from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel, RewardModel
-from rewardlab.reporting.contact_sheets import write_counterexamples
-from rewardlab.reporting.report import write_report
+
+if TYPE_CHECKING:
+    from rewardlab.evaluation import plan as evaluation_plan
+    from rewardlab.evaluation.attack import AttackRun
+
 
 AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `score`
 Models = Annotated[
@@ -80,12 +78,17 @@ def stress(
         rewardlab stress pocket sample
         rewardlab stress pocket my_model:Reward data/rollouts --perturbations visual,temporal --limit 50
     """
-    run = evaluate(stress_plan(locals()))
+    plan = stress_plan(locals())
+    from rewardlab.evaluation.evaluate import evaluate
+
+    run = evaluate(plan)
     return run if sharding.shard else _reported(run, quiet=execution.quiet)
 
 
-def stress_plan(given: Mapping[str, Any]) -> evaluation_plan.Plan:
+def stress_plan(given: Mapping[str, Any]) -> "evaluation_plan.Plan":
     """Return the plan of `stress` with these arguments; its groups may be given flat."""
+    from rewardlab.evaluation.plan import make_plan
+
     return make_plan("stress", stress, given)
 
 
@@ -119,12 +122,16 @@ def bench(
         rewardlab bench pocket data/RoboReward --split val --against data/train
     """
     plan = bench_plan(locals())
+    from rewardlab.evaluation.bench import run_benchmark
+
     training = None if against is None else str(against)
     return _reported(run_benchmark(plan, duplicates=duplicates, against=training), quiet=execution.quiet)
 
 
-def bench_plan(given: Mapping[str, Any]) -> evaluation_plan.Plan:
+def bench_plan(given: Mapping[str, Any]) -> "evaluation_plan.Plan":
     """Return the plan of `bench` with these arguments; its groups may be given flat."""
+    from rewardlab.evaluation.plan import make_plan
+
     arguments = all_arguments(bench, given)
     return make_plan("bench", bench, arguments, data=choose_split(str(arguments["data"]), arguments["split"]))
 
@@ -147,14 +154,19 @@ def attack(
     execution: Execution = Execution(),
     scoring: Scoring = Scoring(),
     budget: Budget = Budget(),
-) -> AttackRun:
+) -> "AttackRun":
     """Search each episode for the smallest change that turns a correct verdict into a wrong one; write the clips.
 
     Examples:
         rewardlab attack pocket sample-sim
         rewardlab attack pocket sample-sim --perturbations temporal --queries 30
     """
-    found = run_attack(make_plan("attack", attack, locals(), severities=SEVERITIES[1:]), queries, strategy)
+    given = dict(locals())
+    from rewardlab.evaluation.attack import run_attack
+    from rewardlab.evaluation.plan import make_plan
+    from rewardlab.reporting.contact_sheets import write_counterexamples
+
+    found = run_attack(make_plan("attack", attack, given, severities=SEVERITIES[1:]), queries, strategy)
     with loading("writing the clips", quiet=execution.quiet):
         write_counterexamples(found)
         found.run.publish()
@@ -162,6 +174,8 @@ def attack(
 
 
 def _reported(run: Run, *, quiet: bool) -> Run:
+    from rewardlab.reporting.report import write_report
+
     with loading("writing the report", quiet=quiet):
         write_report([run], run.page, allow_code=True)  # made by this very process
         run.publish()

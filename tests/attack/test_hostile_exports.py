@@ -52,7 +52,7 @@ def test_every_csv_of_the_package_goes_through_the_same_function() -> None:
     writers = [
         path.name for path in source.rglob("*.py") if re.search(r"csv\.(Dict)?[wW]riter", path.read_text("utf-8"))
     ]
-    assert writers == ["csv_export.py"]
+    assert writers == ["storage.py"]
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +106,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
     few = ["--perturbations", "polite_filler", "--severities", "1", "--out"]
     return {
         "score": ["score", model, *map(str, Path(data).glob("s*/*.mp4")), EVIL],
-        "check": ["data", "check", data],
+        "data check": ["data", "check", data],
         "stress": ["stress", model, data, "--skip-invalid", "--engine", "local", *few, str(out / "stress")],
         "attack": [
             "attack",
@@ -120,40 +120,46 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
             str(out / "attack"),
         ],
         "bench": ["bench", model, data, "--engine", "local", "--out", str(out / "bench")],
-        "calibrate": ["fit", "calibration", EVIL, data],
-        "perturb": ["perturb", data, *few, str(out / "perturb")],
+        "fit calibration": ["fit", "calibration", EVIL, data],
+        "data perturb": ["data", "perturb", data, *few, str(out / "perturb")],
         "report": ["report", EVIL],
         "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
         "leaderboard": ["leaderboard", EVIL],
         "collect": ["collect", EVIL, "--out", str(out / "collect")],
-        "train": ["train", EVIL],
-        "train-vlm": ["train", "vlm", EVIL, data, "--out", str(out / "trained")],
-        "assemble-vlm": ["assemble-vlm", "--vision", EVIL, "--language", EVIL, "--out", str(out / "vlm")],
-        "train-objective": ["train", "objective", EVIL, "--out", str(out / "objective")],
-        "guard-fit": ["fit", "guard", EVIL, data],
+        "train pocket": ["train", "pocket", EVIL],
+        "train vlm": ["train", "vlm", EVIL, data, "--out", str(out / "trained")],
+        "train assemble": ["train", "assemble", "--vision", EVIL, "--language", EVIL, "--out", str(out / "vlm")],
+        "train objective": ["train", "objective", EVIL, "--out", str(out / "objective")],
+        "fit guard": ["fit", "guard", EVIL, data],
         "serve": ["serve", EVIL],
         "relabel": ["relabel", data, "--model", EVIL],
-        "verify": ["verify", data, "--verdicts", str(out / "v.sqlite"), "--export", str(out / "verified")],
-        "data-report": ["data-report", data, "--out", str(out / "data.html")],
-        "augment": [
+        "data verify": ["data", "verify", data, "--verdicts", str(out / "v.sqlite"), "--export", str(out / "verified")],
+        "data report": ["data", "report", data, "--out", str(out / "data.html")],
+        "data augment": [
+            "data",
             "augment",
             data,
             "--stage",
             "rewrite",
             "--text",
             model,
-            "--skip-bad",
+            "--skip-invalid",
             "--out",
             str(out / "augmented"),
         ],
-        "rl-run": ["rl", "run", EVIL, "--out", str(out / "rl")],
-        "rl-report": ["rl", "report", EVIL, "--out", str(out / "rl.html")],
-        "convert": ["data", "convert", EVIL, str(out / "converted")],
-        "runs": ["runs", EVIL, "--sql", EVIL],
-        "merge": ["runs", "merge", EVIL, EVIL, "--out", str(out / "merged")],
-        "export": ["export", EVIL],
-        "montecarlo": ["montecarlo", "--fit", EVIL],
-        "init": ["data", "init", EVIL],
+        "study rl": ["study", "rl", EVIL, "--out", str(out / "rl")],
+        "study rl-page": ["study", "rl-page", EVIL, "--out", str(out / "rl.html")],
+        "data convert": ["data", "convert", EVIL, str(out / "converted")],
+        "runs list": ["runs", "list", EVIL],
+        "runs sql": ["runs", "sql", EVIL, EVIL],
+        "runs join": ["runs", "join", EVIL, "--out", str(out / "all.csv")],
+        "runs prune": ["runs", "prune", EVIL, "--where", f"name={EVIL}"],
+        "runs merge": ["runs", "merge", EVIL, EVIL, "--out", str(out / "merged")],
+        "runs export": ["runs", "export", EVIL],
+        "study montecarlo": ["study", "montecarlo", "--fit", EVIL],
+        "study perturbation": ["study", "perturbation", EVIL, str(out / "study")],
+        "study objectives": ["study", "objectives", EVIL],
+        "data init": ["data", "init", EVIL],
         "list": ["list", EVIL],
         "show": ["show", EVIL],
         "completion": ["completion", EVIL],
@@ -191,8 +197,7 @@ def test_what_a_model_says_does_not_steer_the_terminal_either(
 def test_on_a_terminal_the_styling_is_ours_alone() -> None:
     script = """
 import sys
-from rewardlab.core.terminal_console import safe_markup, terminal_console
-from rewardlab.core.terminal_text import safe_streams
+from rewardlab.core.terminal import safe_markup, safe_streams, terminal_console
 with safe_streams():
     terminal_console().print("[bold]" + safe_markup(EVIL) + "[/bold]")
     terminal_console(stderr=True).print(EVIL, markup=False)

@@ -6,13 +6,12 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow.parquet
 from numpy.typing import NDArray
 
 from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
 
 if TYPE_CHECKING:
-    import pyarrow
+    import pyarrow.parquet
 
 
 Chunks = list["pyarrow.ChunkedArray"]  # one column, part by part

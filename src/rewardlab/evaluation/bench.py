@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -21,14 +21,15 @@ from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.video import map_threads
-from rewardlab.evaluation.evaluate import evaluate, load_episodes
-from rewardlab.evaluation.plan import Plan
 from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_readings
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
+
+if TYPE_CHECKING:
+    from rewardlab.evaluation.plan import Plan
 
 # The number that HELM reads in a text; whole levels of a model without text; the most probable of its levels; and, with
 # no HELM score: levels that are expectations without probabilities; texts in another format.
@@ -117,8 +118,10 @@ BENCH, COPIES = "bench.json", "duplicates.json"
 Plain = dict[str, Any]
 
 
-def run_benchmark(plan: Plan, *, duplicates: bool, against: str | None) -> Run:
+def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run:
     """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
+    from rewardlab.evaluation.evaluate import evaluate, load_episodes
+
     training = None if against is None else open_dataset(choose_split(against, "train")).episodes
     run = evaluate(plan)
     wordless = [

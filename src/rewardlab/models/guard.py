@@ -14,7 +14,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import cast, get_args
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -40,6 +39,8 @@ def episode_quality(episode: Episode) -> dict[str, float]:
 
 def clip_quality(frames: Frames) -> dict[str, float]:
     """Return blur, noise, exposure, contrast and saturation of the frames, and how they freeze and jump."""
+    import cv2
+
     shown = [np.ascontiguousarray(frames[index]) for index in _picks(len(frames))]
     greys = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in shown]
     steps = _steps(greys)
@@ -59,11 +60,15 @@ def _picks(count: int) -> Indices:
 
 
 def _noise(grey: NDArray[np.uint8]) -> float:
+    import cv2
+
     residual = cv2.absdiff(grey, cv2.medianBlur(grey, 3))
     return float(np.log(residual.mean() + _EPSILON))
 
 
 def _steps(greys: list[NDArray[np.uint8]]) -> Numbers:
+    import cv2
+
     return np.array([cv2.absdiff(before, after).mean() for before, after in pairwise(greys)])
 
 

@@ -15,20 +15,10 @@ from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry
 from rewardlab.models.external import options_of
-from rewardlab.perturbations import FAMILIES, PERTURBATIONS, choose_perturbations
-from rewardlab.perturbations.contract import Perturbation
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-CATALOGS: dict[str, Mapping[str, object]] = {
-    "perturbations": PERTURBATIONS,
-    "models": MODELS,
-    "metrics": METRICS,
-    "datasets": DATASETS,
-    "writers": WRITERS,  # before the readers: where names are equal, `show` explains the reader
-    "readers": READERS,
-}
 _PROTOCOLS = ("rubric", "gvl", "topreward")  # they take the options of a backend too
 _ABOUT = {
     "perturbations": "changes for stress tests",
@@ -38,6 +28,20 @@ _ABOUT = {
     "writers": "layouts that `rewardlab data convert` writes",
     "readers": "formats that a folder of your own may have",
 }
+
+
+def catalogs() -> dict[str, Mapping[str, object]]:
+    """Return every catalog by its name."""
+    from rewardlab.perturbations import PERTURBATIONS
+
+    return {
+        "perturbations": PERTURBATIONS,
+        "models": MODELS,
+        "metrics": METRICS,
+        "datasets": DATASETS,
+        "writers": WRITERS,  # before the readers: where names are equal, `show` explains the reader
+        "readers": READERS,
+    }
 
 
 def list_catalog(
@@ -54,17 +58,19 @@ def list_catalog(
     """
     from rich.table import Table
 
+    from rewardlab.perturbations import FAMILIES
+
     if catalog:
-        find(CATALOGS, catalog, "catalog")
+        find(catalogs(), catalog, "catalog")
     if category is not None:
         find(FAMILIES, category, "category")
     if category is not None and catalog not in ("", "perturbations"):
         raise PlanError(f"only perturbations have a category: rewardlab list --category {category}")
     if not catalog and category is None and search is None:
-        return _catalogs()
+        return _overview()
     if catalog == "perturbations" or category is not None:
         return _perturbations(category, search or "")
-    chosen = {catalog: CATALOGS[catalog]} if catalog else CATALOGS
+    chosen = {catalog: catalogs()[catalog]} if catalog else catalogs()
     table = Table("name", "what it is", *([] if catalog else ["catalog"]), box=None)
     for of, entries in chosen.items():
         for key, entry in entries.items():
@@ -74,11 +80,11 @@ def list_catalog(
     return _or_error(table, search)
 
 
-def _catalogs() -> "Table":
+def _overview() -> "Table":
     from rich.table import Table
 
     table = Table("rewardlab list ...", "entries", "what it holds", box=None)
-    for name, entries in CATALOGS.items():
+    for name, entries in catalogs().items():
         table.add_row(name, str(len(entries)), _ABOUT[name])
     return table
 
@@ -102,7 +108,10 @@ def show_entry(
         rewardlab show gaussian_noise
         rewardlab show openai
     """
-    everything = {key: entry for catalog in CATALOGS.values() for key, entry in catalog.items()}
+    from rewardlab.perturbations import choose_perturbations
+    from rewardlab.perturbations.contract import Perturbation
+
+    everything = {key: entry for catalog in catalogs().values() for key, entry in catalog.items()}
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
     if isinstance(entry, ModelEntry):
@@ -131,6 +140,8 @@ def _option_lines(makers: Sequence[Callable[..., object]], *, rest: bool) -> Ite
 
 def _perturbations(category: str | None, search: str) -> "Table":
     from rich.table import Table
+
+    from rewardlab.perturbations import PERTURBATIONS
 
     table = Table("name", "category", "expect", "what happens", box=None)
     for entry in PERTURBATIONS.values():
@@ -211,7 +222,7 @@ def _bash(commands: Mapping[str, Sequence[Setting]]) -> str:
     words = {name: " ".join([*_names(settings), *_flags(settings)]) for name, settings in commands.items()}
     cases = "\n".join(f"    '{name}') words='{text}';;" for name, text in words.items())
     script = _BASH.replace("@FIRST@", " ".join(families)).replace("@FAMILIES@", "\n".join(blocks))
-    return script.replace("@COMMANDS@", cases).replace("@PERTURBATIONS@", " ".join(CATALOGS["perturbations"]))
+    return script.replace("@COMMANDS@", cases).replace("@PERTURBATIONS@", " ".join(catalogs()["perturbations"]))
 
 
 def _fish(commands: Mapping[str, Sequence[Setting]]) -> str:
@@ -228,7 +239,7 @@ def _fish(commands: Mapping[str, Sequence[Setting]]) -> str:
         names = " ".join(_names(settings))
         lines += [f"{inside} -a '{names}'"] if names else []
         if "--perturbations" in _flags(settings):
-            lines.append(f"{inside} -l perturbations -x -a '{' '.join(CATALOGS['perturbations'])}'")
+            lines.append(f"{inside} -l perturbations -x -a '{' '.join(catalogs()['perturbations'])}'")
     return "\n".join(lines) + "\n"
 
 
@@ -239,11 +250,11 @@ def _flags(settings: Sequence[Setting]) -> list[str]:
 def _names(settings: Sequence[Setting]) -> Iterator[str]:
     """Yield what may stand in the places of a command that are no flags; files the shell itself completes."""
     known: dict[str, Iterable[str]] = {
-        "models": CATALOGS["models"],
-        "model": CATALOGS["models"],
-        "data": CATALOGS["datasets"],
-        "catalog": CATALOGS,
-        "name": [name for catalog in CATALOGS.values() for name in catalog],
+        "models": catalogs()["models"],
+        "model": catalogs()["models"],
+        "data": catalogs()["datasets"],
+        "catalog": catalogs(),
+        "name": [name for catalog in catalogs().values() for name in catalog],
     }
     for setting in settings:
         if setting.positional:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
@@ -14,8 +14,9 @@ from rewardlab.core.storage import writable
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.roboreward import write_episode
 from rewardlab.data.roboreward_rows import METADATA
-from rewardlab.evaluation.plan import require_limit, require_selection
-from rewardlab.evaluation.replay import TrialReplay, trial_replay
+
+if TYPE_CHECKING:
+    from rewardlab.evaluation.replay import TrialReplay
 
 
 def data_perturb(
@@ -39,6 +40,9 @@ def data_perturb(
         rewardlab data perturb sample --perturbations gaussian_noise --out noisy
         rewardlab data perturb sample --perturbations visual --sheet --out sheets
     """
+    from rewardlab.evaluation.plan import require_limit, require_selection
+    from rewardlab.evaluation.replay import trial_replay
+
     names, levels, folder = several(perturbations), several(severities), Path(out)
     require_selection(names, levels)
     require_limit(limit)
@@ -56,7 +60,7 @@ def data_perturb(
     return lines
 
 
-def write_copies(shown: TrialReplay, severities: tuple[int, ...], out: Path) -> Iterator[str]:
+def write_copies(shown: "TrialReplay", severities: tuple[int, ...], out: Path) -> Iterator[str]:
     """Write every perturbed copy that is missing; yield the file name of each, or why it was left out."""
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
@@ -69,7 +73,7 @@ def write_copies(shown: TrialReplay, severities: tuple[int, ...], out: Path) -> 
                     yield _write(shown, episode.id, name, severity, out / target)
 
 
-def _write(shown: TrialReplay, episode: str, name: str, severity: int, path: Path) -> str:
+def _write(shown: "TrialReplay", episode: str, name: str, severity: int, path: Path) -> str:
     out, target = path.parents[1], f"{path.parent.name}/{path.name}"
     try:
         change = shown.change(episode, name, severity)
@@ -111,7 +115,7 @@ def _present(out: Path) -> set[str]:
     return {json.loads(line)["file_name"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
 
 
-def _write_sheets(shown: TrialReplay, out: Path) -> Iterator[str]:
+def _write_sheets(shown: "TrialReplay", out: Path) -> Iterator[str]:
     from rewardlab.reporting.contact_sheets import write_sheet
 
     for number, episode in enumerate(shown.episodes):

@@ -11,7 +11,6 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -367,6 +366,8 @@ def last_frame(folder: Path, name: str) -> bytes:
 
 
 def _reduced(frame: Frames) -> Frames:
+    import cv2
+
     scale = _MOST_PIXELS / max(frame.shape[:2])
     if scale >= 1:
         return frame
@@ -375,6 +376,8 @@ def _reduced(frame: Frames) -> Frames:
 
 
 def _jpeg(frame: Frames, quality: int) -> bytes:
+    import cv2
+
     done, image = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
         raise DataError(f"a frame of shape {frame.shape} cannot be shown; encode the video again")
