@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, TypedDict, TypeVar, Unpack
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import EngineSettings, build_plan, flat_fields, setting_text
+from rewardlab.core.old_settings import build_plan, flat_fields, setting_text
 from rewardlab.core.run import Run
 from rewardlab.core.settings import (
     Budget,
@@ -337,10 +337,9 @@ def collect(
         seed=seed,
         out=Path(out),
     )
-    engine = EngineSettings(execution.engine, execution.address, execution.gpus)
     return collect_rollouts(
         plan,
         {setting.name: setting.default for setting in settings_of(collect)},
-        lambda work, items: map_items(work, items, execution.workers, engine),
+        lambda work, items: map_items(work, items, execution.workers, execution),
         quiet=execution.quiet,
     )

@@ -21,7 +21,6 @@ from rewardlab.augmentation.teachers import NamedTeacher, Teacher
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RunError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Execution
@@ -194,12 +193,10 @@ class FactoryWorkers:
     def __init__(self, teachers: Mapping[Role, NamedTeacher], execution: Execution) -> None:
         here = {role: teacher for role, teacher in teachers.items() if not teacher.server}
         weights = any(teacher.exclusive for teacher in here.values())
-        count = (
-            1 if weights and not execution.gpus else execution.workers
-        )  # one copy of weights, unless GPUs are shared
-        engine = EngineSettings(execution.engine, execution.address, execution.gpus)
+        one_copy = weights and not execution.gpus  # of the weights, unless GPUs are shared
+        count = 1 if one_copy else execution.workers
         self._workers = ItemWorkers[Task, Any](
-            partial(_do, BuiltTeachers(here)), count, engine, home=lambda task: task.home
+            partial(_do, BuiltTeachers(here)), count, execution, home=lambda task: task.home
         )
 
     def __enter__(self) -> "FactoryWorkers":

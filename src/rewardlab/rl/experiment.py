@@ -17,7 +17,6 @@ from rich.table import Table
 
 from rewardlab.core import __version__
 from rewardlab.core.errors import RewardlabError, RunError
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.records import read_json, record_to_json
 from rewardlab.core.settings import Execution
 from rewardlab.core.storage import atomic_write, locked, writable
@@ -81,8 +80,7 @@ def _claim_folder(plan: RlPlan, folder: StudyFolder) -> None:
 
 
 def _map(work: Callable[[Item], Result], items: Iterable[Item], execution: Execution) -> Iterator[Result]:
-    engine = EngineSettings(execution.engine, execution.address, execution.gpus)
-    return map_items(work, items, execution.workers, engine)
+    return map_items(work, items, execution.workers, execution)
 
 
 def _prepare(plan: RlPlan, folder: StudyFolder, execution: Execution) -> None:

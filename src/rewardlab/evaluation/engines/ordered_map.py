@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 import cloudpickle
 
 from rewardlab.core.errors import RunError
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines import open_engine
 from rewardlab.evaluation.engines.contract import Engine, Worker
@@ -36,7 +35,7 @@ class ItemWorkers(Generic[Item, Result]):
         self,
         work: Callable[[Item], Result],
         workers: int,
-        settings: Execution | EngineSettings,
+        settings: Execution,
         *,
         ahead: int = AHEAD,
         home: Callable[[Item], int] | None = None,
@@ -209,7 +208,7 @@ def map_items(
     work: Callable[[Item], Result],
     items: Iterable[Item],
     workers: int,
-    settings: Execution | EngineSettings = Execution(),
+    settings: Execution = Execution(),
     *,
     ahead: int = AHEAD,
 ) -> Iterator[Result]:

@@ -16,7 +16,6 @@ from ray.exceptions import GetTimeoutError, RayActorError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.old_settings import EngineSettings
 from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines.contract import Worker
 from rewardlab.evaluation.engines.processes import received, send, start_worker, stop_process
@@ -128,7 +127,7 @@ class RayWorker:
 class RayEngine:
     """Joins a Ray cluster, or starts one on this machine, and starts workers wherever there is room."""
 
-    def __init__(self, settings: Execution | EngineSettings, *, local_only: bool) -> None:
+    def __init__(self, settings: Execution, *, local_only: bool) -> None:
         self._gpus, self._local_only, self._joined = settings.gpus, local_only, not ray.is_initialized()
         if self._joined:
             _join(settings.address)
