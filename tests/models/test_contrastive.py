@@ -11,6 +11,7 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.settings import Execution
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels, read_level_map
@@ -182,9 +183,8 @@ def test_a_stress_test_runs(tiny_data: Path, tmp_path: Path) -> None:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        workers=1,
         limit=2,
-        engine="local",
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     trials = evaluate(plan).trials().rows()

@@ -8,6 +8,7 @@ import pytest
 
 from rewardlab.core.episode import LEVELS, Episode, Label, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError, StopRun
+from rewardlab.core.settings import Execution, Scoring
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
@@ -256,9 +257,8 @@ def test_a_member_that_is_judged_too_is_asked_once(
         data=str(tiny_data),
         perturbations=("gaussian_noise", "polite_filler"),
         severities=(2,),
-        workers=1,
-        batch_size=4,
-        engine="local",
+        scoring=Scoring(batch_size=4),
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     trials = evaluate(plan).trials().rows()

@@ -12,6 +12,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
@@ -229,9 +230,8 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         severities=(1,),
         frames="uniform:6",
         controls=False,
-        workers=1,
         limit=1,
-        engine="local",
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     trials = evaluate(plan).trials().rows()

@@ -15,6 +15,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
 from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
@@ -314,9 +315,8 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
         perturbations=("polite_filler", "reverse"),
         severities=(1,),
         controls=False,
-        workers=1,
         limit=2,
-        engine="local",
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     trials = evaluate(plan).trials()

@@ -14,6 +14,7 @@ import pytest
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError, RunError
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
@@ -25,6 +26,7 @@ from tests.models import tiny
 
 URL = "openai:judge@http://127.0.0.1:9/v1"
 INT8 = "REWARDLAB_POCKET_INT8"
+IN_PROCESS = Execution(engine="local")
 
 
 def fingerprint(model: Any) -> str:
@@ -45,7 +47,7 @@ def in_another_process(code: str, hash_seed: int) -> str:
         ("constant", "constant:3", "constant?level=3"),
         ("noisy-oracle", "noisy-oracle:0.5", "noisy-oracle:0.50@0", "noisy-oracle?seed=0&error=0.5"),
         ("simulated", "simulated:general"),
-        ("ensemble:clock,constant", "ensemble:clock,constant:3?by=vote", "ensemble: clock , constant"),
+        ("ensemble:length,constant", "ensemble:length,constant:3?by=vote", "ensemble: length , constant"),
         ("pocket", f"pocket:{WEIGHTS}/pocket"),
     ],
 )
@@ -190,18 +192,28 @@ def test_a_run_of_another_version_is_refused_with_the_reason(
 ) -> None:
     import rewardlab
 
-    settings: dict[str, Any] = {"perturbations": "none", "controls": False, "engine": "local", "out": tmp_path / "run"}
-    rewardlab.stress("clock", tiny_data, **settings)
-    rewardlab.stress("clock:100", tiny_data, **{**settings, "out": tmp_path / "other"})
-    monkeypatch.setitem(MODELS, "clock", replace(MODELS["clock"], version=2))
-    with pytest.raises(RunError, match=r"it was made with another version of clock; .*choose another --out"):
-        rewardlab.stress("clock", tiny_data, **settings)
+    settings: dict[str, Any] = {
+        "perturbations": "none",
+        "controls": False,
+        "execution": IN_PROCESS,
+        "out": tmp_path / "run",
+    }
+    rewardlab.stress("length", tiny_data, **settings)
+    rewardlab.stress("length:100", tiny_data, **{**settings, "out": tmp_path / "other"})
+    monkeypatch.setitem(MODELS, "length", replace(MODELS["length"], version=2))
+    with pytest.raises(RunError, match=r"it was made with another version of length; .*choose another --out"):
+        rewardlab.stress("length", tiny_data, **settings)
 
 
 def test_a_model_that_is_spelled_twice_is_asked_once(tiny_data: Path, tmp_path: Path) -> None:
     import rewardlab
 
-    settings: dict[str, Any] = {"perturbations": "none", "controls": False, "engine": "local", "out": tmp_path / "run"}
+    settings: dict[str, Any] = {
+        "perturbations": "none",
+        "controls": False,
+        "execution": IN_PROCESS,
+        "out": tmp_path / "run",
+    }
     run = rewardlab.stress(["constant", "constant:3"], tiny_data, **settings)
     assert {trial.model for trial in run.trials().rows()} == {"constant"}
 
@@ -213,7 +225,7 @@ GOLDEN: dict[str, tuple[int, Golden, Golden]] = {
     "constant": (1, (3.0, (0, 0, 1, 0, 0), ()), (3.0, (0, 0, 1, 0, 0), ())),
     "random": (1, (5.0, (0, 0, 0, 0, 1), ()), (2.0, (0, 1, 0, 0, 0), ())),
     "random:7": (1, (3.0, (0, 0, 1, 0, 0), ()), (4.0, (0, 0, 0, 1, 0), ())),
-    "clock": (1, (2.84, (), (0.01, 0.46)), (2.48, (), (0.01, 0.37))),
+    "length": (1, (2.84, (), (0.01, 0.46)), (2.48, (), (0.01, 0.37))),
     "oracle": (1, (1.0, (1, 0, 0, 0, 0), (0.0, 0.09)), (4.0, (0, 0, 0, 1, 0), (0.0, 0.9013))),
     "noisy-oracle:0.8@7": (1, (1.0, (1, 0, 0, 0, 0), ()), (3.0, (0, 0, 1, 0, 0), ())),
     "simulated:general@visual=4": (1, (1.0, (), (0.5093, -0.5503)), (5.0, (), (-0.3181, 1.4288))),
@@ -227,17 +239,17 @@ GOLDEN: dict[str, tuple[int, Golden, Golden]] = {
         (1.0, (0.5836, 0.1745, 0.0761, 0.0484, 0.1174), (0.0117, 0.1146)),
         (5.0, (0.005, 0.0249, 0.1737, 0.2583, 0.5381), (0.0095, 0.6839)),
     ),
-    "ensemble:pocket,clock,random?by=mean": (
+    "ensemble:pocket,length,random?by=mean": (
         1,
         (3.5995, (0.1068, 0.0898, 0.3308, 0.0424, 0.4303), (0.0081, 0.3784)),
         (2.9024, (0.0024, 0.5177, 0.2123, 0.1104, 0.1572), (0.0079, 0.589)),
     ),
-    "ensemble:pocket,clock,random?by=median": (
+    "ensemble:pocket,length,random?by=median": (
         1,
         (3.0, (0, 0, 0.6667, 0, 0.3333), (0.0081, 0.3784)),
         (2.48, (0, 0.6667, 0, 0.3333, 0), (0.0079, 0.589)),
     ),
-    "ensemble:pocket,clock,random": (
+    "ensemble:pocket,length,random": (
         1,
         (3.0, (0, 0, 0.6667, 0, 0.3333), (0.0081, 0.3784)),
         (2.0, (0, 0.6667, 0, 0.3333, 0), (0.0079, 0.589)),

@@ -15,6 +15,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames, show_only
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
@@ -119,9 +120,9 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
 
 
 def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -> None:
-    scoring = dict(workers=2, engine="local", out=tmp_path / "run")
+    where = dict(execution=Execution(workers=2, engine="local"), out=tmp_path / "run")
     with reward_server(ServerState()) as url:
-        plan = stress_plan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, **scoring)
+        plan = stress_plan((f"remote:{url}",), str(tiny_data), ("truncate_end",), (2,), controls=False, **where)
         trials = evaluate(plan).trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 12
     assert all(trial.level == 1 + len(trial.instruction) % 5 for trial in trials)

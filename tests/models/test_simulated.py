@@ -5,6 +5,7 @@ import pytest
 
 from rewardlab.core.episode import Label, episode_from_frames
 from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
@@ -82,8 +83,7 @@ def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path
         perturbations=("polite_filler",),
         severities=(1,),
         controls=False,
-        workers=1,
-        engine="local",
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     trials = evaluate(plan).trials()

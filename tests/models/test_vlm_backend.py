@@ -9,6 +9,7 @@ import pytest
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
@@ -132,9 +133,8 @@ def test_it_goes_through_a_stress_test(
         severities=(3,),
         controls=False,
         frames="uniform:4",
-        workers=1,
         limit=3,
-        engine="local",
+        execution=Execution(workers=1, engine="local"),
         out=tmp_path / "run",
     )
     run = evaluate(plan)

@@ -193,9 +193,8 @@ class FactoryWorkers:
     def __init__(self, teachers: Mapping[Role, NamedTeacher], execution: Execution) -> None:
         here = {role: teacher for role, teacher in teachers.items() if not teacher.server}
         weights = any(teacher.exclusive for teacher in here.values())
-        count = (
-            1 if weights and not execution.gpus else execution.workers
-        )  # one copy of weights, unless GPUs are shared
+        one_copy = weights and not execution.gpus  # of the weights, unless GPUs are shared
+        count = 1 if one_copy else execution.workers
         self._workers = ItemWorkers[Task, Any](
             partial(_do, BuiltTeachers(here)), count, execution, home=lambda task: task.home
         )

@@ -17,7 +17,7 @@ from typing import cast, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Episode, Frames, Indices, show_only
+from rewardlab.core.episode import Episode, Frames, Indices, is_success, show_only
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
@@ -114,7 +114,6 @@ QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze",
 
 _FARTHEST = 6.0  # standard deviations; beyond, farther counts no more
 _LEAST_PROB = 1e-4
-_SUCCESS_FROM = SUCCESS_LEVEL - 0.5  # a level rounds to a success from here on
 
 
 @dataclass(frozen=True)
@@ -173,7 +172,7 @@ def inputs_of(names: Sequence[str]) -> int:
 
 def claims_success(score: Score) -> bool:
     """Tell whether a score rounds to a success."""
-    return score.level >= _SUCCESS_FROM
+    return is_success(score.level)
 
 
 def answer_features(score: Score) -> dict[str, float]:

@@ -3,13 +3,11 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from rewardlab.core.episode import Episode, Frames, GrowingClip
+from rewardlab.core.episode import Episode, Frames, GrowingClip, is_success
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure
 
 RewardMode = Literal["final", "frame", "difference"]
-
-_SUCCESS_FROM = 4.5  # a level rounds to a success from here on
 
 
 @dataclass(eq=False)
@@ -82,7 +80,7 @@ class RewardStream:
     @property
     def succeeded(self) -> bool:
         """Tell whether the last score is a success."""
-        return self.level is not None and self.level >= _SUCCESS_FROM
+        return self.level is not None and is_success(self.level)
 
 
 def _from_level(level: float) -> float:

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rewardlab.core.episode import LEVELS, Episode, strip_labels
+from rewardlab.core.episode import LEVELS, Episode, is_success, strip_labels
 from rewardlab.core.errors import NotApplicable, PlanError, RunError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
@@ -28,7 +28,6 @@ from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 
 TRUE = "true"
 HEAD = "head:"
-SUCCESS_FROM = 4.5  # a level rounds to a success from here on
 Watched = Episode | Failure  # a clip as the reward model sees it, or why there is none
 HeadKind = Literal["binary", "progress", "levels"]
 Numbers = NDArray[np.float32]
@@ -46,7 +45,7 @@ class RewardValue:
     @property
     def called_success(self) -> bool:
         """Tell whether the reward calls the episode a success."""
-        return self.level is not None and self.level >= SUCCESS_FROM
+        return self.level is not None and is_success(self.level)
 
 
 class EpisodeReward(Protocol):
