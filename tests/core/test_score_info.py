@@ -20,7 +20,7 @@ from rewardlab.core.trial_table import INFO_COLUMNS, TrialTable, to_arrow, trial
 from rewardlab.models.calibration import Calibrated, Calibration
 from rewardlab.models.ensemble import Ensemble
 from rewardlab.models.guard import Guard, Guarded, answer_features
-from rewardlab.models.protocols.rubric import Rubric, RubricOptions
+from rewardlab.models.protocols.rubric import Rubric
 from rewardlab.models.remote import pack_answers, unpack_answers
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
 from tests.conftest import moving_square
@@ -33,7 +33,7 @@ FULL = ScoreInfo(
     novelty=0.25,
     disagreement=0.5,
     uncalibrated_level=3.5,
-    member_levels={"pocket": 4.0, "clock": 3.0},
+    member_levels={"pocket": 4.0, "length": 3.0},
     member_failures={"hf:x": "no camera"},
     frame_quality={"noise": -1.5},
     precision="int8",
@@ -78,7 +78,7 @@ def test_the_digest_counts_info_and_is_that_of_an_earlier_run_where_there_is_non
     plain = to_arrow([replace(trial, info=ScoreInfo()) for trial in TRIALS])
     before = trials_digest(TrialTable(plain.drop_columns(list(INFO_COLUMNS))))
     assert trials_digest(TrialTable(plain)) == before
-    changed = replace(FULL, member_levels={"pocket": 4.0, "clock": 2.0})
+    changed = replace(FULL, member_levels={"pocket": 4.0, "length": 2.0})
     digests = {trials_digest(TrialTable(to_arrow([replace(ONE, info=info)]))) for info in (*INFOS, changed)}
     assert len(digests) == 4
 
@@ -175,15 +175,15 @@ NOTES = '{"novelty": "high", "set": [5], "sd": 9, "levels": {"a": 5}, "trust": {
 
 
 def test_json_that_a_language_model_writes_is_text() -> None:
-    (answer,) = Rubric(Writes(NOTES), RubricOptions()).score([clip()])
+    (answer,) = Rubric(Writes(NOTES)).score([clip()])
     assert answer == Score(4.0, raw=NOTES, info=ScoreInfo(input_tokens=900, cost=0.01))
     assert answer_features(answer) == {}
-    (unread,) = Rubric(Writes('{"novelty": "high"}'), RubricOptions()).score([clip()])
+    (unread,) = Rubric(Writes('{"novelty": "high"}')).score([clip()])
     assert isinstance(unread, Failure) and unread.raw == '{"novelty": "high"}' and unread.info.novelty is None
 
 
 def test_models_around_a_language_model_keep_its_text_and_its_cost() -> None:
-    vlm = Rubric(Writes("ANSWER: 5"), RubricOptions())
+    vlm = Rubric(Writes("ANSWER: 5"))
     calibrated = Calibrated(vlm, Calibration(None, ((1.0, 1.0), (5.0, 5.0)), 0.9, 0.5))
     guard = Guard(("set_size",), (0.0,), (1.0,), (0.0,), 0.0, 0.1, ("push",), 0.1, "abstain")
     (refused,) = Guarded(calibrated, guard).score([clip()])

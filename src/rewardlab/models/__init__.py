@@ -106,7 +106,7 @@ _OWN: dict[str, ModelEntry] = {
     "contrastive": CONTRASTIVE,
     "remote": REMOTE,
     "ensemble": ModelEntry(
-        "several models asked together; ensemble:pocket,clock?by=vote, or by=median, mean; weights=FILE",
+        "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE",
         partial(name_ensemble, name_model=name_model),
         (ENSEMBLE_SETTINGS,),
     ),
