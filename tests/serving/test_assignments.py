@@ -157,7 +157,7 @@ def test_the_verified_split_is_a_dataset_and_what_is_left_out_stays_with_the_rea
     lines = (tmp_path / "verified/rejected.jsonl").read_text(encoding="utf-8").splitlines()
     reasons = {row["task"]: row["provenance"]["rejected"] for row in map(json.loads, lines)}
     assert reasons["push square 1"] == "people say: rejected" and len(reasons) == 3
-    with pytest.raises(PlanError, match="is there already"):
+    with pytest.raises(PlanError, match="exists already"):
         write_verified_split(split, tmp_path / "verified")
     with pytest.raises(DataError, match="is verified yet"):
         write_verified_split(verified_split(listing, {}), tmp_path / "none")

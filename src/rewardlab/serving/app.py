@@ -45,7 +45,7 @@ def create_server(
 
 
 def create_app(server: RewardServer, host: str) -> RequestLimits:
-    """Return the ASGI application; it asks for the token in the environment, if there is one."""
+    """Return the ASGI application; it requires the token of the environment, if there is one."""
     handlers = {**error_handlers(_REASONS), RequestValidationError: _invalid}
     app = FastAPI(title="rewardlab", version=__version__, lifespan=_lifespan, exception_handlers=handlers)
     app.state.server = server

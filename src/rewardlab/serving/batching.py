@@ -1,6 +1,6 @@
 """The model that is served; clips of different requests scored together, bounded wait and queue.
 
-It does not wait where nobody else is about: the last batch was one request, and the model was idle when this one came.
+A lone request is not delayed for batching: the last batch was one request, and the model was idle when this one came.
 """
 
 import asyncio
@@ -30,20 +30,20 @@ class ServedModel:
 
 
 def load_served_model(name: str) -> ServedModel:
-    """Load the model that a string names; one that needs the truth cannot be served."""
+    """Load the model that a string names; PlanError for one that needs labels."""
     named = name_model(name)
     if named.sees_truth:
-        raise PlanError(f"{named.name} answers from the truth, which a robot does not have; serve another model")
+        raise PlanError(f"{named.name} reads the labels, which a robot does not have; serve another model")
     return ServedModel(named.name, named.fingerprint, build_model(named, Budget()), named.caveat)
 
 
 _SMOOTHING = 0.2  # weight of the last batch in the running mean of seconds per clip
-_MOST_PATIENCE = 60  # seconds that a refused client is asked to wait at most
+_MOST_RETRY_SECONDS = 60  # the longest Retry-After
 
 
 @dataclass(frozen=True)
 class BatchingSettings:
-    """How many clips are scored together, how long one waits for others, and how many may be here at once."""
+    """How many clips are scored together, how long one waits for others, and how many may be pending at once."""
 
     max_batch: int
     max_wait: float  # seconds
@@ -52,7 +52,7 @@ class BatchingSettings:
 
 @dataclass(frozen=True)
 class ScoredBatch:
-    """What is counted of a batch: its clips, the seconds of the model, and how its answers came out."""
+    """The answers to a batch, and the seconds that the model took."""
 
     seconds: float
     answers: Sequence[Answer]
@@ -67,7 +67,7 @@ class _Waiting:
 
 @dataclass(eq=False)
 class Batcher:
-    """Holds the model; all its clips go through one thread, so that no model must be safe for several."""
+    """Holds the model; one thread scores all clips, so that models need not be thread-safe."""
 
     served: ServedModel
     settings: BatchingSettings
@@ -79,12 +79,11 @@ class Batcher:
     _shared: bool = False  # the last batch was of several requests
     _idle_since: float = -math.inf
 
-    async def ask(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
-        """Return one answer per episode, all of one model, and that model; refuse with 503 where too many wait."""
+    async def score(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
+        """Return one answer per episode, all of one model, and that model; reject with 503 if too many are pending."""
         if len(episodes) > self.settings.capacity:
-            raise RequestRejected(
-                413, f"{len(episodes)} clips in one request; at most {self.settings.capacity} are taken"
-            )
+            reason = f"{len(episodes)} clips in one request; at most {self.settings.capacity} are accepted"
+            raise RequestRejected(413, reason)
         self.require_room(len(episodes))
         waiting = _Waiting(episodes, time.monotonic(), asyncio.get_running_loop().create_future())
         self.pending += len(episodes)
@@ -92,13 +91,11 @@ class Batcher:
         return await waiting.answered
 
     def require_room(self, clips: int) -> None:
-        """Refuse with 503, and say when to come again, where so many more clips would be too many."""
+        """Reject with 503 and Retry-After if so many more clips are too many."""
         if self.pending + clips > self.settings.capacity:
-            raise RequestRejected(
-                503,
-                f"this server is full: at most {self.settings.capacity} clips are under way at once; ask again later",
-                self._patience(),
-            )
+            seconds = math.ceil(self.pending * self._seconds_per_clip)
+            reason = f"this server is full: at most {self.settings.capacity} clips at a time; try again later"
+            raise RequestRejected(503, reason, max(1, min(_MOST_RETRY_SECONDS, seconds)))
 
     async def run(self) -> None:
         """Score batch after batch until cancelled."""
@@ -114,11 +111,11 @@ class Batcher:
             self.observe(scored)
 
     async def reload(self, load: Callable[[], ServedModel]) -> None:
-        """Put another model in place of this one between two batches; where it cannot be loaded this one stays."""
+        """Replace the model between two batches; if the new one cannot be loaded, the old one stays."""
         self.served = await asyncio.get_running_loop().run_in_executor(None, load)
 
     def close(self) -> None:
-        """Let go of the model's thread."""
+        """End the model's thread."""
         self._thread.shutdown(wait=False)
 
     async def _next_batch(self) -> list[_Waiting]:
@@ -145,9 +142,6 @@ class Batcher:
                 return await self._queue.get()
         except TimeoutError:
             return None
-
-    def _patience(self) -> int:
-        return max(1, min(_MOST_PATIENCE, math.ceil(self.pending * self._seconds_per_clip)))
 
 
 def _score(served: ServedModel, episodes: Sequence[Episode]) -> ScoredBatch:

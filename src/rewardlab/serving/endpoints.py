@@ -36,12 +36,13 @@ class NewSession(BaseModel):
     instruction: Instruction
     fps: FrameRate = DEFAULT_FPS
     score_every: Annotated[int, Field(ge=1, le=_MAX_EVERY)] | None = Field(
-        None, description="an append that brings so many frames since the last question is answered with the score"
+        None,
+        description="once so many frames are new since the last score, an append is answered with the score",
     )
 
 
 class ClipReference(BaseModel):
-    """A clip below the folder that the server may read."""
+    """A clip in the folder that the server may read."""
 
     model_config = ConfigDict(extra="forbid")
     instruction: Instruction
@@ -50,7 +51,7 @@ class ClipReference(BaseModel):
 
 
 class BatchRequest(BaseModel):
-    """Several clips that are asked about together."""
+    """Several clips to score together."""
 
     model_config = ConfigDict(extra="forbid")
     clips: Annotated[list[ClipReference], Field(min_length=1, max_length=1_000)]
@@ -81,26 +82,26 @@ class SessionAnswerBody(AnswerBody, SessionBody):
 
 
 class ErrorBody(BaseModel):
-    """Why a request was refused."""
+    """Why a request was rejected."""
 
     error: str
 
 
-REFUSALS: dict[int | str, dict[str, Any]] = {
+REJECTIONS: dict[int | str, dict[str, Any]] = {
     400: {"model": ErrorBody, "description": "the request cannot be read"},
     401: {"model": ErrorBody, "description": "the bearer token is missing or wrong"},
     408: {"model": ErrorBody, "description": "the request did not arrive in time"},
     413: {"model": ErrorBody, "description": "the request is too long"},
     422: {"model": ErrorBody, "description": "the request holds no clip and instruction that can be scored"},
-    503: {"model": ErrorBody, "description": "too much is waiting; Retry-After says when to come again"},
+    503: {"model": ErrorBody, "description": "too many clips are pending; try again after the seconds in Retry-After"},
 }
-REFERENCE_REFUSALS: dict[int | str, dict[str, Any]] = {
-    **REFUSALS,
+REFERENCE_REJECTIONS: dict[int | str, dict[str, Any]] = {
+    **REJECTIONS,
     403: {"model": ErrorBody, "description": "this server may not read the file that is named"},
     404: {"model": ErrorBody, "description": "there is no such file"},
 }
-SESSION_REFUSALS: dict[int | str, dict[str, Any]] = {
-    **REFUSALS,
+SESSION_REJECTIONS: dict[int | str, dict[str, Any]] = {
+    **REJECTIONS,
     404: {"model": ErrorBody, "description": "there is no such session, or it has no frames"},
 }
 
@@ -133,21 +134,21 @@ _EPISODES_BODY = {
 }
 
 
-@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REFUSALS, 200: {"model": AnswerBody}})
+@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": AnswerBody}})
 async def score(request: Request, server: Server) -> dict[str, Any]:
     """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
     episode = await _form_clip(request, server) if _is_form(request) else await _json_clip(request, server)
     return (await server.answers([episode]))[0]
 
 
-@router.post("/v1/batch", responses={**REFERENCE_REFUSALS, 200: {"model": list[AnswerBody]}})
-async def batch(asked: BatchRequest, server: Server) -> list[dict[str, Any]]:
+@router.post("/v1/batch", responses={**REFERENCE_REJECTIONS, 200: {"model": list[AnswerBody]}})
+async def batch(body: BatchRequest, server: Server) -> list[dict[str, Any]]:
     """Score several clips below the root; one answer each, in order."""
-    episodes = [await _referenced(server, clip) for clip in asked.clips]
+    episodes = [await _referenced(server, clip) for clip in body.clips]
     return await server.answers(episodes)
 
 
-@router.post("/score", openapi_extra=_EPISODES_BODY, responses={**REFUSALS, 415: REFUSALS[422]})
+@router.post("/score", openapi_extra=_EPISODES_BODY, responses={**REJECTIONS, 415: REJECTIONS[422]})
 async def score_episodes(request: Request, server: Server) -> Response:
     """Score the episodes of one archive, as `remote:URL` sends them; one answer each, in order."""
     if media_type(request) != EPISODES_TYPE:
@@ -156,7 +157,7 @@ async def score_episodes(request: Request, server: Server) -> Response:
     episodes = await server.decode(partial(unpack_episodes, body))
     if not episodes:
         raise RequestRejected(422, "the request holds no episodes")
-    answers, served = await server.batcher.ask(episodes)
+    answers, served = await server.batcher.score(episodes)
     return Response(pack_answers(answers, served.fingerprint), media_type="application/json")
 
 
@@ -184,13 +185,13 @@ async def _json_clip(request: Request, server: RewardServer) -> Episode:
     return await _referenced(server, ClipReference.model_validate(found))
 
 
-async def _referenced(server: RewardServer, asked: ClipReference) -> Episode:
-    work = partial(server.decoder.referenced, asked.reference, require_instruction(asked.instruction), asked.fps)
+async def _referenced(server: RewardServer, clip: ClipReference) -> Episode:
+    work = partial(server.decoder.referenced, clip.reference, require_instruction(clip.instruction), clip.fps)
     return await server.decode(work)
 
 
 def require_instruction(text: str) -> str:
-    """Return an instruction that is there, and no longer than is taken in."""
+    """Return the instruction; reject an empty one, and one above the limit."""
     if not text.strip():
         raise RequestRejected(422, "the instruction is empty; say what the robot was asked to do")
     if len(text) > INSTRUCTION_CHARACTERS.value:
@@ -208,7 +209,7 @@ def _frame_rate(text: object) -> float:
     return rate
 
 
-# What a server says of itself: health, models, metrics, and the live page.
+# Health, models, metrics, and the live page.
 
 _PAGE = Path(__file__).with_name("live_page.html")
 _SHOWN_POINTS = 200  # of each session's curve
@@ -217,27 +218,27 @@ _ASSETS = {"/live.js": "text/javascript", "/live.css": "text/css"}
 
 @router.get("/health")
 async def health(server: Server) -> dict[str, Any]:
-    """Return which model is served, and that it is."""
+    """Return that the server is healthy, and which model it serves."""
     served = server.batcher.served
     return {"protocol": PROTOCOL, "status": "healthy", **asdict(Health(served.name, served.fingerprint))}
 
 
-@router.get("/v1/models", responses={401: REFUSALS[401]})
+@router.get("/v1/models", responses={401: REJECTIONS[401]})
 async def models(server: Server) -> dict[str, Any]:
     """Return the models that are served: there is one."""
     served = server.batcher.served
     return {"models": [{"name": served.name, "fingerprint": served.fingerprint, "caveat": served.caveat}]}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses={401: REFUSALS[401]})
+@router.get("/metrics", response_class=PlainTextResponse, responses={401: REJECTIONS[401]})
 async def metrics(server: Server) -> Response:
-    """Return what was counted, as Prometheus reads it."""
+    """Return the counters for Prometheus."""
     return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@router.get("/v1/live", responses={401: REFUSALS[401]})
+@router.get("/v1/live", responses={401: REJECTIONS[401]})
 async def live(server: Server) -> dict[str, Any]:
-    """Return what the live page shows: the load, and the curve of every session."""
+    """Return the data of the live page: the load, and the curve of every session."""
     served = server.batcher.served
     sessions = [
         {"id": each.id, "instruction": each.instruction, "frames": each.count, "curve": each.curve[-_SHOWN_POINTS:]}
@@ -254,7 +255,7 @@ async def live(server: Server) -> dict[str, Any]:
 
 @router.get("/", include_in_schema=False)
 async def page() -> HTMLResponse:
-    """Return the live page, for the person beside the robot."""
+    """Return the live page."""
     return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": PAGE_POLICY})
 
 

@@ -1,5 +1,5 @@
 "use strict";
-// Asks the server once a second what it knows, and draws it; text from outside is only ever set as text.
+// Fetches the state of the server once a second and draws it; untrusted text is only ever set as text.
 const byId = (name) => document.getElementById(name);
 const SVG = "http://www.w3.org/2000/svg";
 const shown = new Map(); // session id -> its elements
@@ -19,7 +19,7 @@ function draw(kind, attributes, text) {
   return made;
 }
 
-async function ask(path) {
+async function get(path) {
   return fetch(path, { headers: token ? { authorization: "Bearer " + token } : {} });
 }
 
@@ -46,7 +46,7 @@ function facts(session) {
   const row = (name, value, style) => list.append(make("dt", name), make("dd", value, style));
   const point = session.curve[session.curve.length - 1];
   if (!point) {
-    row("answer", "not asked yet");
+    row("answer", "not scored yet");
     return list;
   }
   if (point.failure) row("no answer", point.failure, "bad");
@@ -65,7 +65,7 @@ function facts(session) {
 
 async function picture(session, image) {
   if (!session.frames) return;
-  const reply = await ask("/v1/sessions/" + encodeURIComponent(session.id) + "/frame");
+  const reply = await get("/v1/sessions/" + encodeURIComponent(session.id) + "/frame");
   if (!reply.ok) return;
   const address = URL.createObjectURL(await reply.blob());
   if (image.src) URL.revokeObjectURL(image.src);
@@ -89,15 +89,15 @@ async function show(session) {
 }
 
 async function update() {
-  const reply = await ask("/v1/live");
+  const reply = await get("/v1/live");
   byId("access").hidden = reply.status !== 401;
   if (!reply.ok) {
-    byId("model").textContent = reply.status === 401 ? "this server wants a token" : "the server answered " + reply.status;
+    byId("model").textContent = reply.status === 401 ? "this server needs a token" : "the server answered " + reply.status;
     return;
   }
   const state = await reply.json();
   byId("model").textContent = state.model + (state.caveat ? ": " + state.caveat : "");
-  byId("load").textContent = state.pending + " of " + state.capacity + " places taken, sessions: " + state.sessions.length;
+  byId("load").textContent = state.pending + " of " + state.capacity + " clips pending, sessions: " + state.sessions.length;
   const open = new Set(state.sessions.map((session) => session.id));
   for (const [id, parts] of shown) if (!open.has(id)) { parts.box.remove(); shown.delete(id); }
   document.querySelector(".empty").hidden = state.sessions.length > 0;

@@ -1,7 +1,7 @@
-"""Robometer's HTTP endpoints, so that its clients can ask any rewardlab model.
+"""Robometer's HTTP endpoints, so that its clients can use any rewardlab model.
 
-A sample holds a trajectory with `frames` and `task`; arrays travel as nested lists, or as .npy files of a form. The
-success of a clip is asked of the whole clip only, so without `use_frame_steps` there is one probability per sample.
+A sample holds a trajectory with `frames` and `task`; arrays are nested lists, or .npy files of a form. The model gives
+one probability of success per clip, so without `use_frame_steps` there is one probability per sample.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_
 from rewardlab.core.errors import DataError
 from rewardlab.core.records import parse_json
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure
-from rewardlab.serving.endpoints import DEFAULT_FPS, REFUSALS, require_instruction
+from rewardlab.serving.endpoints import DEFAULT_FPS, REJECTIONS, require_instruction
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.state import RewardServer, Server
@@ -90,21 +90,21 @@ Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class _Question:
-    """The clips that one sample asks about: prefixes of one trajectory, or two to be compared."""
+class _Sample:
+    """The clips of one sample: prefixes of one trajectory, or two to be compared."""
 
     kind: str
     clips: list[Episode]
 
 
-@router.post("/evaluate_batch", openapi_extra=_JSON_BODY, responses=REFUSALS)
+@router.post("/evaluate_batch", openapi_extra=_JSON_BODY, responses=REJECTIONS)
 async def evaluate_batch(request: Request, server: Server) -> Json:
     """Answer samples given as JSON."""
     body = await whole_body(request)
     return await _evaluate(server, *await server.decode(partial(_json_samples, body)))
 
 
-@router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REFUSALS)
+@router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REJECTIONS)
 async def evaluate_batch_npy(request: Request, server: Server) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
     form = read_form(await whole_body(request), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
@@ -120,19 +120,19 @@ async def model_info(server: Server) -> Json:
 
 @router.get("/gpu_status")
 async def gpu_status(server: Server) -> Json:
-    """Return how much waits; a rewardlab model is one worker."""
+    """Return how many clips are pending; a rewardlab model is one worker."""
     busy = min(1, server.batcher.pending)
     return {"total_gpus": 1, "available_gpus": 1 - busy, "pending": server.batcher.pending}
 
 
 async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool) -> Json:
-    questions = await server.decode(partial(_questions, samples, frame_steps))
-    answers, _ = await server.batcher.ask([clip for question in questions for clip in question.clips])
+    decoded = await server.decode(partial(_decoded, samples, frame_steps))
+    answers, _ = await server.batcher.score([clip for sample in decoded for clip in sample.clips])
     parts, start = list[list[Answer]](), 0
-    for question in questions:
-        parts.append(answers[start : start + len(question.clips)])
-        start += len(question.clips)
-    kinds = {question.kind for question in questions}
+    for sample in decoded:
+        parts.append(answers[start : start + len(sample.clips)])
+        start += len(sample.clips)
+    kinds = {sample.kind for sample in decoded}
     if kinds == {"preference"}:
         return {"outputs_preference": _preferences(parts), "outputs_progress": None, "outputs_success": None}
     if kinds != {"progress"}:
@@ -142,12 +142,12 @@ async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool
 
 def _json_samples(body: bytes) -> tuple[list[Json], bool]:
     try:
-        asked = parse_json(body)
+        found = parse_json(body)
     except ValueError as error:
         raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
-    if not isinstance(asked, dict) or not isinstance(asked.get("samples"), list):
+    if not isinstance(found, dict) or not isinstance(found.get("samples"), list):
         raise RequestRejected(422, 'expected {"samples": [...]}')
-    return asked["samples"], asked.get("use_frame_steps") in (True, "true")
+    return found["samples"], found.get("use_frame_steps") in (True, "true")
 
 
 def _form_samples(form: Form) -> tuple[list[Json], bool]:
@@ -178,21 +178,21 @@ def _trajectory(trajectory: Json, form: Form) -> Json:
     return {**trajectory, "frames": decode_frames(file)}
 
 
-def _questions(samples: list[Json], frame_steps: bool) -> list[_Question]:
+def _decoded(samples: list[Json], frame_steps: bool) -> list[_Sample]:
     if not 0 < len(samples) <= _MOST_SAMPLES:
         raise RequestRejected(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
-    return [_question(sample, frame_steps) for sample in samples]
+    return [_decoded_sample(sample, frame_steps) for sample in samples]
 
 
-def _question(sample: Any, frame_steps: bool) -> _Question:
+def _decoded_sample(sample: Any, frame_steps: bool) -> _Sample:
     kind = sample.get("sample_type") if isinstance(sample, dict) else None
     if kind == "preference":
-        return _Question(kind, [_episode(sample.get(f"{side}_trajectory")) for side in ("chosen", "rejected")])
+        return _Sample(kind, [_episode(sample.get(f"{side}_trajectory")) for side in ("chosen", "rejected")])
     if kind != "progress":
         raise RequestRejected(422, "sample_type must be progress or preference")
     whole = _episode(sample.get("trajectory"))
     ends = range(1, len(whole.clip) + 1) if frame_steps else [len(whole.clip)]
-    return _Question(kind, [show_only(whole, np.arange(end)) for end in ends])
+    return _Sample(kind, [show_only(whole, np.arange(end)) for end in ends])
 
 
 def _episode(trajectory: Any) -> Episode:

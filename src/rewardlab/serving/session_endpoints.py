@@ -1,4 +1,4 @@
-"""Live sessions over HTTP and WebSocket: open, append frames, ask at any time, close."""
+"""Live sessions over HTTP and WebSocket: open, append frames, score at any time, close."""
 
 from functools import partial
 from typing import Any
@@ -13,8 +13,8 @@ from starlette.websockets import WebSocketDisconnect
 from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.core.records import parse_json
 from rewardlab.serving.endpoints import (
-    REFUSALS,
-    SESSION_REFUSALS,
+    REJECTIONS,
+    SESSION_REJECTIONS,
     NewSession,
     SessionAnswerBody,
     SessionBody,
@@ -42,27 +42,27 @@ _POLICY_VIOLATION = 1008
 
 
 def _link(operation: str) -> dict[str, Any]:
-    """Say in the OpenAPI page which call takes the id of the session that was opened."""
+    """Return the OpenAPI link from an opened session to a call that takes its id."""
     return {"operationId": operation, "parameters": {"name": "$response.body#/session"}}
 
 
 _OPENED = {
     "model": SessionBody,
-    "links": {name: _link(name) for name in ("append_frames", "ask_session", "last_frame", "close_session")},
+    "links": {name: _link(name) for name in ("append_frames", "score_session", "last_frame", "close_session")},
 }
 
 
-@router.post("/v1/sessions", status_code=201, responses={**REFUSALS, 201: _OPENED})
-async def open_session(asked: NewSession, server: Server) -> dict[str, Any]:
+@router.post("/v1/sessions", status_code=201, responses={**REJECTIONS, 201: _OPENED})
+async def open_session(body: NewSession, server: Server) -> dict[str, Any]:
     """Open a session for one instruction."""
-    return _described(_open(server, asked))
+    return _described(_open(server, body))
 
 
 @router.post(
     "/v1/sessions/{name}/frames",
     operation_id="append_frames",
     openapi_extra=_FRAMES_BODY,
-    responses={**SESSION_REFUSALS, 200: {"model": SessionAnswerBody | SessionBody}},
+    responses={**SESSION_REJECTIONS, 200: {"model": SessionAnswerBody | SessionBody}},
 )
 async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
     """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image.
@@ -74,19 +74,19 @@ async def append_frames(name: str, request: Request, server: Server) -> dict[str
 
 @router.get(
     "/v1/sessions/{name}",
-    operation_id="ask_session",
-    responses={**SESSION_REFUSALS, 409: REFUSALS[422], 200: {"model": SessionAnswerBody}},
+    operation_id="score_session",
+    responses={**SESSION_REJECTIONS, 409: REJECTIONS[422], 200: {"model": SessionAnswerBody}},
 )
-async def ask_session(name: str, server: Server) -> dict[str, Any]:
-    """Ask about the clip so far; only frames that are new to the model are encoded."""
-    return await server.ask_session(server.sessions.find(name))
+async def score_session(name: str, server: Server) -> dict[str, Any]:
+    """Score the clip so far; only new frames are encoded."""
+    return await server.score_session(server.sessions.find(name))
 
 
 @router.get(
     "/v1/sessions/{name}/frame",
     operation_id="last_frame",
     response_class=Response,
-    responses={**SESSION_REFUSALS, **_JPEG_BODY},
+    responses={**SESSION_REJECTIONS, **_JPEG_BODY},
 )
 async def last_frame(name: str, server: Server) -> Response:
     """Return the last frame of a session as JPEG, for the live page."""
@@ -97,7 +97,7 @@ async def last_frame(name: str, server: Server) -> Response:
     return Response(encoded.tobytes(), media_type="image/jpeg", headers={"cache-control": "no-store"})
 
 
-@router.delete("/v1/sessions/{name}", status_code=204, operation_id="close_session", responses=SESSION_REFUSALS)
+@router.delete("/v1/sessions/{name}", status_code=204, operation_id="close_session", responses=SESSION_REJECTIONS)
 async def close_session(name: str, server: Server) -> None:
     """Close a session and forget its frames."""
     server.sessions.close(server.sessions.find(name).id)
@@ -105,7 +105,7 @@ async def close_session(name: str, server: Server) -> None:
 
 @router.websocket("/v1/stream")
 async def stream(socket: WebSocket, server: Server) -> None:
-    """Hold a session over one connection: JSON opens it, binary messages append frames, the text `score` asks."""
+    """Hold a session over one connection: JSON opens it, binary messages append frames, `score` scores the clip."""
     await socket.accept()
     session = None
     try:
@@ -124,14 +124,14 @@ async def stream(socket: WebSocket, server: Server) -> None:
 
 def _opened(server: RewardServer, text: str) -> Session:
     try:
-        asked = NewSession.model_validate(parse_json(text))
+        body = NewSession.model_validate(parse_json(text))
     except (ValidationError, ValueError):
         raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
-    return _open(server, asked)
+    return _open(server, body)
 
 
-def _open(server: RewardServer, asked: NewSession) -> Session:
-    return server.sessions.open(require_instruction(asked.instruction), asked.fps, asked.score_every)
+def _open(server: RewardServer, body: NewSession) -> Session:
+    return server.sessions.open(require_instruction(body.instruction), body.fps, body.score_every)
 
 
 def _described(session: Session) -> dict[str, Any]:
@@ -139,7 +139,7 @@ def _described(session: Session) -> dict[str, Any]:
 
 
 async def _reply(server: RewardServer, session: Session, message: Any) -> dict[str, Any]:
-    """Return what answers one message; what is wrong with a message is said, and the session goes on."""
+    """Return the reply to one message; a bad message gets an error, and the session stays open."""
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1000))
     server.sessions.find(session.id)
@@ -147,7 +147,7 @@ async def _reply(server: RewardServer, session: Session, message: Any) -> dict[s
         if message.get("bytes") is not None:
             return await _append(server, session, message["bytes"])
         if message.get("text") == "score":
-            return await server.ask_session(session)
+            return await server.score_session(session)
     except RewardlabError as error:
         return {"error": str(error)}
     return {"error": "expected frames as a binary message, or the text `score`"}
@@ -155,8 +155,8 @@ async def _reply(server: RewardServer, session: Session, message: Any) -> dict[s
 
 async def _append(server: RewardServer, session: Session, data: bytes) -> dict[str, Any]:
     frames = await server.decode_sent(data, partial(decode_frames, data))
-    asks = session.asks_with(len(frames))
-    if asks:  # frames that were taken cannot be refused any more: who sends them again would have them twice
+    due = session.is_score_due(len(frames))
+    if due:  # before the append: a client that sends rejected frames again must not append them twice
         server.batcher.require_room(1)
     server.sessions.append(session, frames)
-    return await server.ask_session(session) if asks else _described(session)
+    return await server.score_session(session) if due else _described(session)

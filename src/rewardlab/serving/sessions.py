@@ -1,7 +1,7 @@
-"""Live sessions: a clip that grows while the robot moves, and can be asked about at any time.
+"""Live sessions: a clip that grows while the robot moves, and can be scored at any time.
 
-The frames of a session stay here. `pocket` recognises frames that it has encoded before, so a question costs only the
-frames that are new to it, and the answer is the one that the whole clip would get.
+The server keeps the frames of a session. `pocket` caches encoded frames, so scoring again costs only the new frames,
+and the answer is the same as for the whole clip.
 """
 
 import secrets
@@ -15,19 +15,19 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
 from rewardlab.serving.listening import RequestRejected
 
-IDLE_SECONDS = 600.0  # a session that nobody touched for so long may be closed for a new one
+IDLE_SECONDS = 600.0  # a session idle for longer may be closed for a new one
 
 
 @dataclass(eq=False)
 class Session:
-    """One clip under way; `curve` is what was answered so far: after how many frames, and what."""
+    """One growing clip; `curve` holds the answers so far, each with its number of frames."""
 
     id: str
     instruction: str
     fps: float
     touched: float
-    score_every: int | None = None  # frames after which an append is a question too
-    asked: int = 0  # how many frames there were at the last question
+    score_every: int | None = None  # an append that brings so many new frames is scored
+    scored: int = 0  # frames at the last score
     curve: list[dict[str, Any]] = field(default_factory=list)
     nbytes: int = 0  # of its frames
     _clip: GrowingClip = field(init=False)
@@ -45,9 +45,9 @@ class Session:
         """Return the frame that came last."""
         return self._clip.last
 
-    def asks_with(self, frames: int) -> bool:
-        """Tell whether an append of so many frames is to be answered with the score."""
-        return self.score_every is not None and self.count + frames - self.asked >= self.score_every
+    def is_score_due(self, frames: int) -> bool:
+        """Return whether an append of so many frames is to be answered with the score."""
+        return self.score_every is not None and self.count + frames - self.scored >= self.score_every
 
     def append(self, frames: Frames) -> None:
         """Take more frames, of the size of the first."""
@@ -61,9 +61,9 @@ class Session:
         self.nbytes = size
 
     def episode(self) -> Episode:
-        """Return the clip so far; frames that come later do not reach into it."""
+        """Return the clip so far; later frames do not change it."""
         if not self.count:
-            raise RequestRejected(409, "this session has no frames yet; append some before asking")
+            raise RequestRejected(409, "this session has no frames yet; append some first")
         return Episode("", self.instruction, self._clip.clip())
 
 
@@ -86,20 +86,20 @@ class SessionStore:
         return sum(session.nbytes for session in self)
 
     def open(self, instruction: str, fps: float, score_every: int | None = None) -> Session:
-        """Return a new session; where there are too many, those that are idle make room, else 503."""
+        """Return a new session; at the limit, idle sessions are closed for it, else 503."""
         now = time.monotonic()
         if len(self) >= self.most:
             for session in self:
                 if now - session.touched > IDLE_SECONDS:
                     self.close(session.id)
         if len(self) >= self.most:
-            raise RequestRejected(503, f"{self.most} sessions are open already; close one or ask again later", 10)
+            raise RequestRejected(503, f"{self.most} sessions are open already; close one or try again later", 10)
         session = Session(secrets.token_urlsafe(12), instruction, fps, now, score_every)
         self._sessions[session.id] = session
         return session
 
     def find(self, name: str) -> Session:
-        """Return a session by its id, and note that it is in use."""
+        """Return a session by its id, and reset its idle time."""
         session = self._sessions.get(name)
         if session is None:
             raise RequestRejected(404, "there is no session of that id; open one with POST /v1/sessions")

@@ -18,13 +18,13 @@ from rewardlab.serving.uploads import ClipDecoder, is_array_file
 
 
 def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
-    """Return one answer; a failure has a reason and no level, so that nothing stands in for it."""
+    """Return one answer; a failure has a reason and no level."""
     if isinstance(answer, Failure):
-        said: dict[str, Any] = {"failure": answer.reason}
+        result: dict[str, Any] = {"failure": answer.reason}
     else:  # not by `asdict`, which copies every number of the progress by itself
-        said = {"level": answer.level, "probabilities": answer.probabilities, "progress": answer.progress}
+        result = {"level": answer.level, "probabilities": answer.probabilities, "progress": answer.progress}
     return {
-        **said,
+        **result,
         "raw": answer.raw,
         "info": info_to_json(answer.info),
         "model": served.name,
@@ -32,15 +32,13 @@ def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
     }
 
 
-# What a server counts, as Prometheus reads it.
-
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 _SIZES = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
 @dataclass(eq=False)
 class ServerMetrics:
-    """Requests, batches and answers, in a registry of their own."""
+    """Requests, batches and answers, counted for Prometheus in a registry of their own."""
 
     registry: CollectorRegistry = field(default_factory=CollectorRegistry)
 
@@ -58,7 +56,7 @@ class ServerMetrics:
         self.answers = Counter("rewardlab_answers", "answers by outcome", ("outcome",), registry=registry)
 
     def gauge(self, name: str, meaning: str, read: Callable[[], float]) -> None:
-        """Show a number that is read whenever it is asked for."""
+        """Add a number that is read at every scrape."""
         Gauge(name, meaning, registry=self.registry).set_function(read)
 
     def observe_batch(self, batch: ScoredBatch) -> None:
@@ -69,7 +67,7 @@ class ServerMetrics:
             self.answers.labels("failed" if isinstance(answer, Failure) else "scored").inc()
 
     def observe_request(self, route: str, status: int, seconds: float) -> None:
-        """Count a request by its route, never by its path: those are without end."""
+        """Count a request by its route; paths would give a label each."""
         self.requests.labels(route, str(status)).inc()
         self.latency.observe(seconds)
 
@@ -96,7 +94,7 @@ class RewardServer:
     _decoders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_DECODERS, "rewardlab decoder"))
 
     async def decode(self, work: Callable[[], Result], clips: int = 1) -> Result:
-        """Run the work of decoding clips in a thread; refuse with 503 where there is no room to score them."""
+        """Decode clips in a thread; reject with 503 if there is no room to score them."""
         self.batcher.require_room(self.decoding + clips)
         self.decoding += clips
         try:
@@ -105,7 +103,7 @@ class RewardServer:
             self.decoding -= clips
 
     async def decode_sent(self, data: bytes | memoryview, work: Callable[[], Result]) -> Result:
-        """Decode what came with a request; for an array that takes less time than to hand it to a thread."""
+        """Decode a clip that came with a request; an array is decoded at once, for that is faster than a thread."""
         if not is_array_file(data):
             return await self.decode(work)
         self.batcher.require_room(self.decoding + 1)
@@ -113,14 +111,14 @@ class RewardServer:
 
     async def answers(self, episodes: Sequence[Episode]) -> list[dict[str, Any]]:
         """Return the answer to each episode as JSON."""
-        answers, served = await self.batcher.ask(episodes)
+        answers, served = await self.batcher.score(episodes)
         return [answer_json(answer, served) for answer in answers]
 
-    async def ask_session(self, session: Session) -> dict[str, Any]:
-        """Return the answer to the clip of a session so far, and note it on the session's curve."""
+    async def score_session(self, session: Session) -> dict[str, Any]:
+        """Score the clip of a session so far, and add the answer to the session's curve."""
         episode = session.episode()
-        self.batcher.require_room(1)  # a question that is refused was not asked
-        session.asked = session.count
+        self.batcher.require_room(1)  # a rejected request leaves the session as it was
+        session.scored = session.count
         (answer,) = await self.answers([episode])
         frames = len(episode.clip)
         progress = answer.get("progress")
@@ -131,7 +129,7 @@ class RewardServer:
 
 
 async def server_of(connection: HTTPConnection) -> RewardServer:
-    """Return the state of the server that a request came to; a plain function would be run in a thread each time."""
+    """Return the state of the server of a request; async, for FastAPI runs plain functions in a thread each time."""
     found: RewardServer = connection.app.state.server
     return found
 

@@ -1,4 +1,4 @@
-"""Clips as strangers send them: forms, videos, images, arrays."""
+"""Clips in untrusted requests: forms, videos, images, arrays."""
 
 import tempfile
 import zipfile
@@ -24,10 +24,10 @@ _UNNAMED = "the clip"
 
 @dataclass(frozen=True)
 class ClipDecoder:
-    """Makes episodes of what requests hold; `policy` says which frames of a video are shown."""
+    """Makes episodes from requests; `policy` selects the frames of a video, `root` is the folder of references."""
 
-    policy: str = "uniform:16"
-    root: Path | None = None
+    policy: str
+    root: Path | None
 
     def uploaded(self, data: memoryview, instruction: str, fps: float) -> Episode:
         """Return the episode of a video, an image or an array that came with the request."""
@@ -86,7 +86,7 @@ def decode_frames(data: bytes | memoryview) -> Frames:
 
 
 def require_frames(frames: Frames) -> Frames:
-    """Return the frames if they are some, and no more than are taken in; else DataError."""
+    """Return the frames if there are some, within the limits; else DataError."""
     pixels = in_memory(frames).pixels
     if len(pixels) > CLIP_FRAMES.value:
         raise DataError(f"{len(pixels):,} frames are more than a clip may hold, {CLIP_FRAMES.describe()}")
@@ -96,7 +96,7 @@ def require_frames(frames: Frames) -> Frames:
 
 
 def is_array_file(data: bytes | memoryview) -> bool:
-    """Tell whether this is a .npy file, whose frames are a view of its bytes: nothing has to be unpacked."""
+    """Return whether this is a .npy file, whose frames are a view of its bytes: nothing has to be unpacked."""
     return _begins_with(data, _NPY)
 
 
@@ -123,8 +123,6 @@ def _only_entry(data: bytes | memoryview) -> bytes:
     return found
 
 
-# Forms as strangers send them: the whole body is in memory already, so files are cut out of it and never spooled.
-
 Form = dict[str, str | memoryview]  # texts, and files as views of the body, by name
 
 
@@ -144,7 +142,7 @@ def read_form(body: bytes, content_type: str, *, most: int) -> Form:
 
 
 class _FormReader:
-    """Takes what a parser finds in a body, part by part."""
+    """Collects the parts that the parser finds in a body."""
 
     def __init__(self, most: int) -> None:
         self.most = most

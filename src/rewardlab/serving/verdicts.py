@@ -19,7 +19,7 @@ REJECTED, FLAGGED = 0, -1  # outcomes beside the levels 1 to 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one person says of one row; `level` is the one that the row deserves, None where it deserves none."""
+    """The verdict of one person on one row; `level` is the correct level, None if the row should have none."""
 
     item: str
     annotator: str
@@ -28,19 +28,19 @@ class Verdict:
     note: str = ""
     rationale_seen: bool = False
     seconds: float = 0.0
-    id: int = 0  # in the file of verdicts; 0 until it is there
+    id: int = 0  # in the file of verdicts; 0 before it is written
     made_at: str = ""
 
     @property
     def outcome(self) -> int:
-        """Return the level, or that the row is rejected or flagged."""
+        """Return the level, or REJECTED or FLAGGED."""
         if self.decision == "flag":
             return FLAGGED
         return REJECTED if self.level is None else self.level
 
 
 def is_sound(verdict: Verdict) -> bool:
-    """Tell whether a verdict from a file is one: whoever wrote it may have meant harm."""
+    """Return whether a verdict from a file is valid; the file may be hostile."""
     if not isinstance(verdict.annotator, str) or not isinstance(verdict.note, str) or verdict.decision not in DECISIONS:
         return False
     leveled = verdict.decision in ("accept", "correct")
@@ -48,7 +48,7 @@ def is_sound(verdict: Verdict) -> bool:
 
 
 def majority(verdicts: Iterable[Verdict]) -> int | None:
-    """Return the outcome that more than half of them have; None where there is none."""
+    """Return the outcome that more than half of them have, None if there is none."""
     outcomes = Counter(verdict.outcome for verdict in verdicts)
     if not outcomes:
         return None
@@ -57,12 +57,12 @@ def majority(verdicts: Iterable[Verdict]) -> int | None:
 
 
 def is_disputed(verdicts: Iterable[Verdict]) -> bool:
-    """Tell whether another person should look: nobody has a majority, or one alone has flagged the row."""
+    """Return whether another person should look: there is no majority, or a single person flagged the row."""
     given = list(verdicts)
     return bool(given) and (majority(given) is None or (len(given) == 1 and given[0].outcome == FLAGGED))
 
 
-# Verdicts on disk: an SQLite file in WAL mode; what was acknowledged is there after a crash of process or machine.
+# Verdicts on disk: an SQLite file in WAL mode; an acknowledged verdict survives a crash of process or machine.
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS verdicts (
@@ -81,7 +81,7 @@ CREATE TABLE IF NOT EXISTS verdicts (
 CREATE UNIQUE INDEX IF NOT EXISTS one_standing_verdict ON verdicts (item, annotator) WHERE standing = 1;
 """
 _SETTINGS = (
-    "PRAGMA trusted_schema = OFF",  # the file may have come with a stranger's dataset
+    "PRAGMA trusted_schema = OFF",  # the file may be part of an untrusted dataset
     "PRAGMA journal_mode = WAL",
     "PRAGMA synchronous = FULL",  # a commit returns when it is on the disk
     "PRAGMA busy_timeout = 5000",
@@ -90,11 +90,11 @@ _COLUMNS = ", ".join(field.name for field in fields(Verdict))
 
 
 class VerdictStore:
-    """The open file; verdicts are only added, and one that is undone or replaced no longer stands."""
+    """The open file; verdicts are only added, and one that is undone or replaced is marked as not standing."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        with _said(path):
+        with _explained_errors(path):
             self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
             for setting in _SETTINGS:
                 self._file.execute(setting)
@@ -102,25 +102,25 @@ class VerdictStore:
         self._version = self._data_version()
 
     def changed_elsewhere(self) -> bool:
-        """Tell whether another process has written since this was last asked."""
+        """Return whether another process has written since the last call."""
         before, self._version = self._version, self._data_version()
         return before != self._version
 
     def standing(self) -> list[Verdict]:
         """Return the verdicts that stand, in the order in which they were given."""
-        with _said(self.path):
+        with _explained_errors(self.path):
             rows = self._file.execute(f"SELECT {_COLUMNS} FROM verdicts WHERE standing = 1 ORDER BY id").fetchall()
         return [verdict for verdict in map(_verdict, rows) if is_sound(verdict)]
 
     def record(self, verdict: Verdict, request: str) -> Verdict | None:
-        """Return the verdict as it is on disk; a request that was answered before is not carried out again.
+        """Return the verdict as it is on disk; a request that is sent again changes nothing.
 
-        None where that verdict has been undone since.
+        None if its verdict has been undone since.
         """
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
         columns = [field.name for field in fields(Verdict) if field.name != "id"]
         values = astuple(replace(verdict, made_at=made_at))
-        given = [value for field, value in zip(fields(Verdict), values) if field.name != "id"]
+        given = [value for field, value in zip(fields(Verdict), values, strict=True) if field.name != "id"]
         with self._transaction():
             known = self._file.execute(
                 f"SELECT standing, {_COLUMNS} FROM verdicts WHERE request = ?", (request,)
@@ -137,7 +137,7 @@ class VerdictStore:
         return replace(verdict, id=added.lastrowid or 0, made_at=made_at)
 
     def undo(self, annotator: str, number: int) -> Verdict | None:
-        """Return the verdict, which no longer stands; None where this person gave no such verdict."""
+        """Return the verdict that is undone; None if this person gave no such verdict."""
         with self._transaction():
             mine = (number, annotator)
             found = self._file.execute(
@@ -151,13 +151,13 @@ class VerdictStore:
         self._file.close()
 
     def _data_version(self) -> int:
-        with _said(self.path):
+        with _explained_errors(self.path):
             return int(self._file.execute("PRAGMA data_version").fetchone()[0])
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
         """Commit what the block does, as a whole or not at all."""
-        with _said(self.path):
+        with _explained_errors(self.path):
             self._file.execute("BEGIN IMMEDIATE")
             try:
                 yield
@@ -173,8 +173,8 @@ def _verdict(row: tuple[Any, ...]) -> Verdict:
 
 
 @contextmanager
-def _said(path: Path) -> Iterator[None]:
-    """Turn what SQLite says into one sentence."""
+def _explained_errors(path: Path) -> Iterator[None]:
+    """Raise RunError with one sentence for an error of SQLite."""
     try:
         yield
     except sqlite3.Error as error:

@@ -1,4 +1,4 @@
-"""Rows, who judges what next, live agreement, frames (cv2 and av inside functions)."""
+"""State of the verify page: rows, who judges which next, live agreement, and frames as JPEG."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.verdicts import FLAGGED, REJECTED, Decision, Verdict, VerdictStore, is_disputed
 from rewardlab.serving.verified_split import VerifiedSplit, verified_split
 
-_LEASE_SECONDS = 15 * 60  # so long a row that somebody was shown is kept for them
+_LEASE_SECONDS = 15 * 60  # a row that one person is shown is not given to others for so long
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Progress:
 
 @dataclass(eq=False)
 class Assignments:
-    """The verdicts that stand, by row and person, and who is looking at what."""
+    """The verdicts that stand, by row and person, and who is looking at which row."""
 
     rows: Sequence[ListedRow]
     overlap: float
@@ -99,7 +99,7 @@ class Assignments:
         return next(reversed(self._by_person.get(annotator, {}).values()), None)
 
     def progress(self, annotator: str) -> Progress:
-        """Return how far it is."""
+        """Return how far one person and all together are."""
         mine = self._by_person.get(annotator, {})
         done = len(self.verdicts) - len(self._unfinished)
         left = len(self.rows) - done - sum(key in mine for key in self._unfinished)
@@ -125,7 +125,7 @@ class Assignments:
         return 2 if int(digest(self.seed, "overlap", key), 16) < self.overlap * 2**64 else 1
 
     def _weigh(self, key: str) -> None:
-        """Note whether a row that somebody has judged needs another verdict."""
+        """Note whether a row with verdicts needs another."""
         given = self.verdicts.get(key, {})
         self._unfinished.pop(key, None)
         if given and len(given) < self._wanted(key):
@@ -147,9 +147,9 @@ class Assignments:
         return sum(held.get(key, 0.0) > now for name, held in self._leases.items() if name != annotator)
 
 
-# How far the annotators agree so far: kappa of each two of them, and Krippendorff's alpha of all.
+# Agreement so far: kappa of each pair of annotators, and Krippendorff's alpha of all.
 
-Labels = NDArray[np.float64]  # rows of the dataset x annotators; nan where nobody said
+Labels = NDArray[np.float64]  # rows of the dataset x annotators; nan without a verdict
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def _known(value: float) -> float | None:
 
 Result = TypeVar("Result")
 
-AHEAD = 3  # rows that a page is given at once, so that the next clip is there before it is asked for
+AHEAD = 3  # rows that a page gets at once, so that it can load the next clip early
 _DECODERS = 2
 
 
@@ -218,11 +218,11 @@ class VerificationServer:
         self.assignments.reset(self.store.standing())
 
     def prepare(self) -> None:
-        """Begin to load what decodes clips, in a thread: that takes a while, and the first is asked for soon."""
+        """Start to import the decoder in a thread: it is slow to import, and the first clip is needed soon."""
         self._decoders.submit(_pictures)
 
     def state_for(self, annotator: str) -> dict[str, Any]:
-        """Return what the page of one person shows: the rows to judge, how far it is, and what can be undone."""
+        """Return what the page of one person shows: the rows to judge, the progress, and what can be undone."""
         with self._lock:
             self._refresh()
             return self._state(annotator)
@@ -243,24 +243,24 @@ class VerificationServer:
             self._refresh()
             undone = self.store.undo(annotator, number)
             if undone is None:
-                raise RequestRejected(404, f"{annotator} has given no verdict {number}; there is nothing to undo")
+                raise RequestRejected(404, f"{annotator} gave no verdict {number}; there is nothing to undo")
             self.assignments.remove(undone)
             return self._state(annotator, undone.item)
 
     def agreement(self) -> dict[str, Any]:
-        """Return how far the annotators agree."""
+        """Return the agreement of the annotators."""
         with self._lock:
             self._refresh()
             return asdict(live_agreement(self.assignments.verdicts.values()))
 
     def verified(self) -> VerifiedSplit:
-        """Return what the verdicts so far say of each row."""
+        """Return the outcome of each row with verdicts so far."""
         with self._lock:
             self._refresh()
             return verified_split(self.listing, self.assignments.verdicts)
 
     def rationale(self, key: str) -> list[dict[str, Any]]:
-        """Return what the validator said of a row."""
+        """Return the validator's verdicts on a row, with their reasons."""
         listed = self.row(key)
         _, row = next(rows_on_lines(self.listing, {listed.line}))
         return [asdict(verdict) for verdict in stored_verdicts(row)]
@@ -271,7 +271,7 @@ class VerificationServer:
         return await self._decoded(lambda: _pictures()[kind](self.listing.folder, name))
 
     def row(self, key: str) -> ListedRow:
-        """Return a row by its key; a request for another is refused."""
+        """Return a row by its key; reject with 404 if there is none."""
         if key not in self.assignments.by_key:
             raise RequestRejected(404, "there is no such row in this dataset")
         return self.assignments.by_key[key]
@@ -303,16 +303,16 @@ class VerificationServer:
 
 
 def _pictures() -> Mapping[str, Callable[[Path, str], bytes]]:
-    """Return what makes pictures of a clip, with the libraries that it will need."""
+    """Return the functions that make pictures of a clip, with their libraries imported."""
     import av  # noqa: F401  # VideoFile would load it when it opens the first clip
 
     return {"frames": played_frames, "last": last_frame}
 
 
 def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> tuple[Decision, int | None]:
-    """Return decision and level of a verdict on a row as they are kept; DataError where they make no sense."""
+    """Return decision and level of a verdict as they are stored; DataError if they do not fit the row."""
     if decision == "accept" and row.level is None:
-        raise DataError("this row states no level to accept; give one from 1 to 5")
+        raise DataError("this row has no level to accept; give one from 1 to 5")
     if decision == "correct" and level is None:
         raise DataError("a correction needs a level from 1 to 5")
     if decision == "correct":
@@ -332,7 +332,7 @@ def _row_json(row: ListedRow) -> dict[str, Any]:
     }
 
 
-# The frames of a clip as the page shows them: decoded here, so that every codec plays and each step is one frame.
+# The frames of a clip for the page: decoded here, so that every codec plays and each step is one frame.
 
 MOST_FRAMES = 300  # of a clip that are shown; the first and the last always are
 _MOST_PIXELS = 960  # along the longer side, while it plays

@@ -1,4 +1,4 @@
-"""The verified split: rows that a majority of the people who judged them upholds, at the level that they give."""
+"""The verified split: the rows that a majority of their annotators confirms, at the level that they give."""
 
 import json
 import shutil
@@ -22,7 +22,7 @@ Verdicts = Mapping[str, Mapping[str, Verdict]]  # row, person
 
 @dataclass(frozen=True)
 class JudgedRow:
-    """A row with what people say of it: the level that it has earned, or why it is left out."""
+    """A row with its verdicts: the level that they give, or why the row is left out."""
 
     row: ListedRow
     verdicts: tuple[Verdict, ...]
@@ -32,7 +32,7 @@ class JudgedRow:
 
 @dataclass(frozen=True)
 class VerifiedSplit:
-    """The rows that somebody judged."""
+    """The rows with at least one verdict."""
 
     listing: RowListing
     judged: tuple[JudgedRow, ...]
@@ -43,7 +43,7 @@ class VerifiedSplit:
         return tuple(row for row in self.judged if row.level is not None)
 
     def sentence(self) -> str:
-        """Say how many rows are in the split, and why others are not."""
+        """Return how many rows are in the split, and why others are not."""
         reasons = Counter(row.left_out for row in self.judged if row.level is None)
         corrected = sum(row.level != row.row.level for row in self.kept)
         out = "".join(f", {count} {reason}" for reason, count in sorted(reasons.items()))
@@ -52,7 +52,7 @@ class VerifiedSplit:
 
 
 def verified_split(listing: RowListing, verdicts: Verdicts) -> VerifiedSplit:
-    """Return what the verdicts say of each row that has any."""
+    """Return the outcome of each row that has verdicts."""
     judged = [_judged(row, tuple(verdicts[row.key].values())) for row in listing.rows if verdicts.get(row.key)]
     return VerifiedSplit(listing, tuple(judged))
 
@@ -79,23 +79,22 @@ def metadata_line(row: Row) -> str:
 
 
 def _verified_row(row: Row, judged: JudgedRow) -> Row:
-    """Return the row with the level that people gave it, and the verdicts beside what the factory wrote."""
+    """Return the row with the level that people gave it, and with their verdicts added to its provenance."""
     provenance = row.get("provenance")
     made = dict(provenance) if isinstance(provenance, dict) else {}
     before = made.get("verdicts")
-    said = [_stored(verdict, judged.row) for verdict in judged.verdicts]
-    made["verdicts"] = [*(before if isinstance(before, list) else ()), *said]
+    made["verdicts"] = [*(before if isinstance(before, list) else ()), *map(_stored, judged.verdicts)]
     if judged.level is None:
         made |= {"rejected": f"people say: {judged.left_out}", "rejected_at": "verify"}
         return row | {"provenance": made}
     if judged.level == judged.row.level:
         return row | {"provenance": made}
     made["proposed_level"] = judged.row.level
-    changed = {key: value for key, value in row.items() if key != "progress"}  # it ended at the level that was wrong
+    changed = {key: value for key, value in row.items() if key != "progress"}  # it ends at the wrong level
     return changed | {"reward": judged.level, "success": judged.level == 5, "provenance": made}
 
 
-def _stored(verdict: Verdict, row: ListedRow) -> Row:
+def _stored(verdict: Verdict) -> Row:
     return {
         "by": f"person:{verdict.annotator}",
         "verdict": verdict.decision == "accept",
@@ -109,9 +108,9 @@ def _stored(verdict: Verdict, row: ListedRow) -> Row:
 
 
 def write_verified_split(split: VerifiedSplit, target: Path) -> None:
-    """Write the split as a dataset with its videos, and the rows that are left out beside it; whole or not at all."""
+    """Write the split as a dataset with its videos, and beside it the rows that are left out; all or nothing."""
     if target.exists():
-        raise PlanError(f"{target} is there already; name a folder that is not, or remove it")
+        raise PlanError(f"{target} exists already; name a new folder, or remove it")
     if not split.kept:
         raise DataError(
             f"no row of {split.listing.folder} is verified yet; start `rewardlab data verify` and judge some"
@@ -130,7 +129,7 @@ def write_verified_split(split: VerifiedSplit, target: Path) -> None:
 
 
 def _copy_files(folder: Path, row: Row, target: Path) -> None:
-    """Copy what a row names: its video, and the record of its world where it has one."""
+    """Copy the files of a row: its video, and the record of its world if it has one."""
     world = row.get("world")
     named = {"file_name": row["file_name"]} | ({"world.file": world["file"]} if _has_file(world) else {})
     for key, name in named.items():

@@ -1,6 +1,6 @@
-"""The application: the page, its rows and clips, and the verdicts, behind a token and the limits on requests.
+"""The application of `data verify`: the page, its rows and clips, and the verdicts, behind a token and limits.
 
-It is written for Starlette alone: nobody reads an OpenAPI page here, and FastAPI is slow to load.
+It uses Starlette alone: an OpenAPI page is not needed here, and FastAPI is slow to import.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -42,7 +42,7 @@ _HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 _NAME_CHARACTERS, _NOTE_CHARACTERS = 40, 2_000
-OPEN_PATHS = frozenset(_FILES)  # the page holds nothing by itself; it asks with the token
+OPEN_PATHS = frozenset(_FILES)  # the page itself holds no data; its requests carry the token
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -57,14 +57,14 @@ Annotator = Annotated[str, Field(min_length=1, max_length=_NAME_CHARACTERS), Aft
 RequestId = Annotated[str, Field(pattern="^[A-Za-z0-9-]{8,64}$")]
 
 
-class Asking(BaseModel):
-    """Who asks for rows."""
+class StateQuery(BaseModel):
+    """Whose rows are requested."""
 
     annotator: Annotator
 
 
 class GivenVerdict(BaseModel):
-    """A verdict as the page sends it; `request` is of its own making, so that sending it again changes nothing."""
+    """A verdict as the page sends it; the page chooses `request`, so that sending it again changes nothing."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -88,13 +88,13 @@ class Undo(BaseModel):
 
 
 def state(request: Request) -> Response:
-    """Return the rows for a person to judge, and how far it is."""
-    asking = Asking.model_validate(dict(request.query_params))
-    return JSONResponse(_server_of(request).state_for(asking.annotator))
+    """Return the rows for a person to judge, and the progress."""
+    query = StateQuery.model_validate(dict(request.query_params))
+    return JSONResponse(_server_of(request).state_for(query.annotator))
 
 
 async def judge(request: Request) -> Response:
-    """Keep a verdict; the answer is sent when it is on the disk."""
+    """Store a verdict; the answer is sent when it is on the disk."""
     return await _carried_out(request, GivenVerdict, _judge)
 
 
@@ -106,16 +106,16 @@ def _judge(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
 
 async def undo(request: Request) -> Response:
     """Take back a verdict."""
-    return await _carried_out(request, Undo, lambda server, asked: server.undo(asked.annotator, asked.verdict))
+    return await _carried_out(request, Undo, lambda server, body: server.undo(body.annotator, body.verdict))
 
 
 def agreement(request: Request) -> Response:
-    """Return how far the annotators agree."""
+    """Return the agreement of the annotators."""
     return JSONResponse(_server_of(request).agreement())
 
 
 def rationale(request: Request) -> Response:
-    """Return what the validator said of a row."""
+    """Return the validator's verdicts on a row, with their reasons."""
     return JSONResponse(_server_of(request).rationale(request.path_params["key"]))
 
 
@@ -181,7 +181,7 @@ def _server_of(request: Request) -> VerificationServer:
 async def _carried_out(
     request: Request, kind: type[Body], carry_out: Callable[[VerificationServer, Body], dict[str, Any]]
 ) -> Response:
-    """Do what the JSON of a request asks for, in a thread: it writes to the disk."""
+    """Carry out the JSON of a request in a thread, for it writes to the disk."""
     if media_type(request) != "application/json":
         raise RequestRejected(422, "expected JSON, with the content type application/json")
     try:

@@ -1,15 +1,15 @@
 "use strict";
-// One row after the other: its clip plays, a verdict is sent, and only what the server has on disk counts as said.
+// One row after the other: its clip plays, a verdict is sent, and only what the server has on disk counts.
 // Text from outside is only ever set as text.
 const byId = (name) => document.getElementById(name);
 const token = new URLSearchParams(location.hash.slice(1)).get("token") || "";
 const SPEEDS = [0.25, 0.5, 1, 2, 4];
 const HOLD = 0.8; // seconds that the last frame stays before the clip begins again
 const RETRY = 1000; // milliseconds between two tries to send what was not acknowledged
-const clips = new Map(); // key of a row -> promise of its clip; the next ones are there before they are asked for
+const clips = new Map(); // key of a row -> promise of its clip; the next ones are loaded early
 
 let annotator = sessionStorage.getItem("annotator") || "";
-let state = null; // what the server last said
+let state = null; // the last state from the server
 let row = null; // the one on the screen
 let clip = null;
 let place = 0; // index of the frame on the screen
@@ -19,19 +19,19 @@ let shownAt = 0;
 let reasonsSeen = false;
 let sending = false;
 
-class Refused extends Error {}
+class Rejected extends Error {}
 class WrongToken extends Error {}
-const NEW_TOKEN = "The server wants another token: it was started anew. Open the address that it printed; what is not saved yet is kept and sent from there.";
+const NEW_TOKEN = "The server was restarted with a new token. Open the address that it printed; verdicts that are not saved yet are kept and sent from there.";
 
-async function ask(path, body) {
+async function send(path, body) {
   const headers = { authorization: "Bearer " + token };
   if (body) headers["content-type"] = "application/json";
   const reply = await fetch(path, { method: body ? "POST" : "GET", headers, body: body && JSON.stringify(body) });
   if (reply.ok) return reply;
   if (reply.status === 401) throw new WrongToken(NEW_TOKEN);
-  const said = await reply.json().catch(() => ({ error: "the server answered " + reply.status }));
-  if (reply.status >= 500) throw new Error(said.error);
-  throw new Refused(said.error);
+  const answer = await reply.json().catch(() => ({ error: "the server answered " + reply.status }));
+  if (reply.status >= 500) throw new Error(answer.error);
+  throw new Rejected(answer.error);
 }
 
 const seconds = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
@@ -46,7 +46,7 @@ function trouble(text) {
 // ---- the clip
 
 async function loadClip(key) {
-  const body = await (await ask("/api/rows/" + encodeURIComponent(key) + "/frames")).arrayBuffer();
+  const body = await (await send("/api/rows/" + encodeURIComponent(key) + "/frames")).arrayBuffer();
   const size = new DataView(body).getUint32(0);
   const header = JSON.parse(new TextDecoder().decode(new Uint8Array(body, 4, size)));
   let start = 4 + size;
@@ -119,7 +119,7 @@ function changeSpeed(by) {
 async function enlarge() {
   if (!row || !clip) return;
   play(false);
-  const picture = await (await ask("/api/rows/" + encodeURIComponent(row.key) + "/last")).blob();
+  const picture = await (await send("/api/rows/" + encodeURIComponent(row.key) + "/last")).blob();
   URL.revokeObjectURL(byId("big-image").src);
   byId("big-image").src = URL.createObjectURL(picture);
   open(byId("big"));
@@ -232,7 +232,7 @@ async function sendPending() {
 async function deliver(verdict) {
   for (;;) {
     try {
-      const next = await (await ask("/api/verdicts", verdict)).json();
+      const next = await (await send("/api/verdicts", verdict)).json();
       localStorage.removeItem(pendingName());
       trouble("");
       say(verdict);
@@ -241,9 +241,9 @@ async function deliver(verdict) {
       return;
     } catch (error) {
       if (error instanceof WrongToken) return trouble(error.message);
-      if (error instanceof Refused) {
+      if (error instanceof Rejected) {
         localStorage.removeItem(pendingName());
-        trouble("The verdict was not taken: " + error.message);
+        trouble("The verdict was rejected: " + error.message);
         return;
       }
       trouble("The server does not answer. Your verdict is not saved yet; it is sent again until it is.");
@@ -257,17 +257,17 @@ function say(verdict) {
   const done = document.createElement("span");
   done.className = "good";
   done.textContent = "Saved: " + words[verdict.decision];
-  byId("said").replaceChildren(done, ". U undoes it.");
+  byId("result").replaceChildren(done, ". U undoes it.");
 }
 
 async function undo() {
   if (sending || !state || !state.undo) return;
   sending = true;
   try {
-    const next = await (await ask("/api/undo", { annotator, verdict: state.undo.id })).json();
+    const next = await (await send("/api/undo", { annotator, verdict: state.undo.id })).json();
     row = null;
     update(next);
-    byId("said").textContent = "Undone. Judge it again.";
+    byId("result").textContent = "Undone. Judge it again.";
     refreshAgreement();
   } catch (error) {
     trouble("The verdict could not be undone: " + error.message);
@@ -282,21 +282,21 @@ async function showReasons() {
   if (!row || !row.explained || reasonsSeen) return;
   reasonsSeen = true;
   const mine = row;
-  const said = await (await ask("/api/rows/" + encodeURIComponent(row.key) + "/rationale")).json();
+  const verdicts = await (await send("/api/rows/" + encodeURIComponent(row.key) + "/rationale")).json();
   if (row !== mine) return;
-  byId("reasons-text").replaceChildren(...said.filter((each) => each.rationale).map(reason));
+  byId("reasons-text").replaceChildren(...verdicts.filter((each) => each.rationale).map(reason));
 }
 
 function reason(verdict) {
   const made = document.createElement("p");
   const who = document.createElement("small");
-  who.textContent = (verdict.by || "unnamed") + (verdict.holds ? " says that the label holds: " : " says that the label does not hold: ");
+  who.textContent = (verdict.by || "unnamed") + (verdict.holds ? ": the label is correct. " : ": the label is wrong. ");
   made.append(who, verdict.rationale);
   return made;
 }
 
 async function showAgreement() {
-  const found = await (await ask("/api/agreement")).json();
+  const found = await (await send("/api/agreement")).json();
   byId("alpha").textContent = number(found.alpha);
   byId("alpha-outcomes").textContent = number(found.alpha);
   byId("alpha-levels").textContent = number(found.alpha_of_levels);
@@ -315,7 +315,7 @@ function pairRow(pair) {
 }
 
 async function download() {
-  const rows = await (await ask("/api/verified.jsonl")).blob();
+  const rows = await (await send("/api/verified.jsonl")).blob();
   const link = document.createElement("a");
   link.href = URL.createObjectURL(rows);
   link.download = "verified.jsonl";
@@ -386,12 +386,12 @@ async function start() {
   }
   for (;;) {
     try {
-      update(await (await ask("/api/state?annotator=" + encodeURIComponent(annotator))).json());
+      update(await (await send("/api/state?annotator=" + encodeURIComponent(annotator))).json());
       trouble("");
       break;
     } catch (error) {
       if (error instanceof WrongToken) return trouble(error.message);
-      if (error instanceof Refused) return trouble("The server refuses: " + error.message);
+      if (error instanceof Rejected) return trouble("The server rejected the request: " + error.message);
       trouble("The server does not answer; trying again.");
       await seconds(RETRY);
     }
