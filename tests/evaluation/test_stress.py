@@ -313,7 +313,7 @@ def test_another_plan_does_not_write_into_a_run(tiny_data: Path, tmp_path: Path)
     [
         ({"severities": (5,)}, "severities"),
         ({"models": ()}, "at least one model"),
-        ({"batch": 0}, "batch"),
+        ({"batch_size": 0}, "batch-size"),
         ({"limit": 0}, "limit"),
         ({"timeout": float("nan")}, "timeout and load-timeout must be seconds above 0"),
         ({"load_timeout": float("inf")}, "timeout and load-timeout must be seconds above 0"),
