@@ -53,7 +53,7 @@ def python(run):
 
 first = sys.argv[1]
 print(main(["report", first]))
-print(main(["report", first, "--study", first + "-study"]))
+print(main(["study", "perturbation", first, first + "-study"]))
 print(main(["leaderboard", *sys.argv[1:], "--out", first + "-site"]))
 print(main(["compare", f"{first}::Length", f"{first}::constant"]))
 for run in sys.argv[1:]:

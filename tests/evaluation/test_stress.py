@@ -269,7 +269,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     ]
     data = write_rows(tmp_path, rows)
     settings = plan(data, tmp_path / "run", perturbations=("gaussian_noise",))
-    with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-bad\n  line 2: "):
+    with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-invalid\n  line 2: "):
         evaluate(settings)
     assert not (tmp_path / "run").exists()
     run = evaluate(replace(settings, skip_invalid=True))
