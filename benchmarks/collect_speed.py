@@ -5,16 +5,19 @@ The last line is theirs over ours, in seconds per episode. Run: python benchmark
 
 import time
 from collections import Counter
+from dataclasses import fields
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import mujoco
 import numpy as np
 
+from rewardlab.api import collect
+from rewardlab.core.settings import settings_of
 from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
-from rewardlab.worlds.metaworld.recording import CollectPlan, plan_episodes, record_episode
+from rewardlab.worlds.metaworld.recording import Collection, plan_episodes, record_episode
 from rewardlab.worlds.offscreen import backend, in_rendering_thread, make_current
 
 TASKS = ("drawer-open", "push", "window-close")
@@ -43,7 +46,9 @@ def measure_ours() -> "Counter[str]":
     """Return the seconds of one episode of ours, on average, opened tasks and graphics not counted."""
     spent: Counter[str] = Counter()
     with TemporaryDirectory() as folder:
-        plan = CollectPlan("metaworld", tasks=TASKS, episodes=EPISODES, size=SIZE, out=Path(folder))
+        settings = {setting.name: setting.default for setting in settings_of(collect)} | {"tasks": TASKS}
+        settings |= {"episodes": EPISODES, "size": SIZE, "out": Path(folder)}
+        plan = Collection(**{field.name: settings[field.name] for field in fields(Collection)})
         (Path(folder) / "metaworld").mkdir()
         episodes = plan_episodes(plan)
         for task in TASKS:

@@ -15,6 +15,7 @@ from rewardlab.data import READERS, open_dataset
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS, name_model
 from rewardlab.perturbations import PERTURBATIONS, choose_perturbations
+from tests.conftest import IN_PROCESS
 
 PACKAGE = Path(__file__).parent / "plugin_package"
 
@@ -45,7 +46,7 @@ def test_the_metadata_is_what_pyproject_says() -> None:
 
 
 def test_our_own_entries_are_found_without_importing_other_packages(installed: None) -> None:
-    assert MODELS["clock"] and METRICS["micro_mae"] and PERTURBATIONS["jpeg"] and READERS["roboreward"]
+    assert MODELS["length"] and METRICS["micro_mae"] and PERTURBATIONS["jpeg"] and READERS["roboreward"]
     choose_perturbations(("all",))
     assert "brightlab" not in sys.modules
 
@@ -74,7 +75,7 @@ def test_all_of_them_go_through_a_stress_test(installed: None, arrays: Path, tmp
         severities=(3,),
         controls=False,
         frames="uniform:2",
-        engine="local",
+        execution=IN_PROCESS,
         out=tmp_path / "run",
     )
     levels = {(trial.instruction, trial.severity): trial.level for trial in run.trials().rows()}
@@ -111,4 +112,4 @@ def test_a_broken_package_is_one_sentence_and_stops_nothing_else(
     ) as told:
         name_model("broken")
     assert "\n" not in str(told.value)
-    assert name_model("clock").name == "clock"
+    assert name_model("length").name == "length"

@@ -89,7 +89,7 @@ def test_a_line_without_end_is_not_held_in_memory(tmp_path: Path) -> None:
         file.write(b"\n" + json.dumps(SOUND).encode() + b"\n")
     script = """
 import pathlib, sys
-from rewardlab.models.backends.ledger import spent_by_model
+from rewardlab.models.ledger import spent_by_model
 found = [spent.replies for spent in spent_by_model(pathlib.Path(sys.argv[1])).values()]
 """
     found, peak = run_measured(script, str(tmp_path))

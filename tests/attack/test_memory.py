@@ -12,7 +12,7 @@ MADE_UP_RUN = Path(__file__).parents[2] / "benchmarks" / "made_up_run.py"
 REPORT = """
 import sys
 import matplotlib.pyplot, pyarrow.compute, pyarrow.parquet, scipy.sparse, scipy.special
-import rewardlab.reporting.report_files
+import rewardlab.reporting.report, rewardlab.reporting.run_page
 from rewardlab.cli import main
 before = peak_mb()  # what is imported takes as much as it takes
 try:

@@ -101,7 +101,7 @@ def test_gates_failures_junit_and_json_go_by_short_names(
         assert content["models"][server.model()]["name"] == "the judge"
         assert {(gate["model"], gate["name"]) for gate in content["gates"]} == {(server.model(), "the judge")}
         assert main(["stress", given, *few, "--require", "nobody/coverage>=0.9"]) == 2
-        assert "nobody/coverage>=0.9': the run judges " in capsys.readouterr().err
+        assert "nobody/coverage>=0.9': the run evaluates " in capsys.readouterr().err
 
 
 def test_compare_takes_any_name_of_a_model_and_tells_by_the_short_one(

@@ -142,7 +142,7 @@ def test_every_engine_gives_the_trials_of_the_processes_bit_for_bit(
 def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     name: str, tiny_data: Path, tmp_path: Path, lab: Path, request: pytest.FixtureRequest
 ) -> None:
-    changes = SETTINGS | {"models": ("enginelab:Stuck",), "batch": 1, "max_failures": 0}
+    changes = SETTINGS | {"models": ("enginelab:Stuck",), "batch_size": 1, "max_failures": 0}
     settings = engine_settings(name, request) | {"workers": 1}
     code = (
         "from pathlib import Path\nfrom tests.evaluation.test_stress import plan\n"

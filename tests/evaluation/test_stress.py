@@ -269,7 +269,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     ]
     data = write_rows(tmp_path, rows)
     settings = plan(data, tmp_path / "run", perturbations=("gaussian_noise",))
-    with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-bad\n  line 2: "):
+    with pytest.raises(DataError, match=r"has 6 bad rows.*--skip-invalid\n  line 2: "):
         evaluate(settings)
     assert not (tmp_path / "run").exists()
     run = evaluate(replace(settings, skip_invalid=True))
@@ -313,7 +313,7 @@ def test_another_plan_does_not_write_into_a_run(tiny_data: Path, tmp_path: Path)
     [
         ({"severities": (5,)}, "severities"),
         ({"models": ()}, "at least one model"),
-        ({"batch": 0}, "batch"),
+        ({"batch_size": 0}, "batch-size"),
         ({"limit": 0}, "limit"),
         ({"timeout": float("nan")}, "timeout and load-timeout must be seconds above 0"),
         ({"load_timeout": float("inf")}, "timeout and load-timeout must be seconds above 0"),

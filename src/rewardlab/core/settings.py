@@ -352,8 +352,7 @@ class Execution:
     quiet: Annotated[bool, Help("print neither the size of the run nor its progress", short="-q")] = False
 
     def __post_init__(self) -> None:
-        if self.engine not in ENGINES:
-            raise PlanError(f"engine must be one of {', '.join(ENGINES)}, got {self.engine!r}")
+        find(dict.fromkeys(ENGINES), self.engine, "engine")
         if self.workers < 0:
             raise PlanError(f"workers must be 0 or more, got {self.workers}")
         if self.engine != "ray" and (self.address or self.gpus):

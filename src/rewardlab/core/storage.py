@@ -30,7 +30,7 @@ def writable(path: Path) -> Iterator[None]:
     except OSError as error:
         raise RunError(
             f"cannot write {path}: {error.strerror or error}; free the space or fix the permission, "
-            "then run the same command again: finished cells are kept"
+            "then run the same command again: finished trials are kept"
         ) from error
 
 
@@ -67,7 +67,7 @@ def locked(folder: Path) -> Iterator[None]:
     except ImportError:
         raise RunError("runs are written on Linux and macOS, whose file locks they need; use WSL on Windows") from None
     with writable(folder):
-        handle = (folder / "lock").open("a")  # never truncates: it may be a link to something else
+        handle = (folder / "lock").open("ab")  # never truncates: it may be a link to something else
     with handle:
         try:
             fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

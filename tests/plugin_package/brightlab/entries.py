@@ -12,7 +12,7 @@ from rewardlab.core.episode import Frames, Label, episode_from_frames
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data.contract import Contents, Reader
 from rewardlab.metrics.contract import metric
-from rewardlab.perturbations.contract import Spec, on_frames
+from rewardlab.perturbations.contract import on_frames
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Brightness:
         return [Score(float(np.clip(1 + 4 * self.gain * e.frames[-1].mean() / 255, 1, 5))) for e in episodes]
 
 
-@on_frames(Spec("visual", "gain", (0.8, 0.6, 0.5, 0.3)))
+@on_frames("visual", parameter="gain", table=(0.8, 0.6, 0.5, 0.3))
 def half_light(frames: Frames, gain: float, rng: np.random.Generator) -> Frames:
     """Half of the lamps are off."""
     return (frames * gain).astype(np.uint8)
