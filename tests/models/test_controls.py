@@ -20,14 +20,14 @@ def test_every_control_keeps_the_contract(name: str) -> None:
     check_model(name_model(name).build(), open_dataset("sample").episodes[:4])
 
 
-def test_the_clock_cannot_tell_a_static_video_from_the_real_one() -> None:
+def test_the_length_baseline_cannot_tell_a_static_video_from_the_real_one() -> None:
     length = name_model("length").build()
     for episode in open_dataset("sample").episodes:
         static = rearrange(episode, np.zeros(len(episode.clip), dtype=np.int64))
         assert length.score([static]) == length.score([episode])
 
 
-def test_the_clock_rises_with_the_number_of_frames() -> None:
+def test_the_length_baseline_rises_with_the_number_of_frames() -> None:
     long = episode_from_frames(moving_square("x", count=60), "t")
     levels = [s.level for s in name_model("length").build().score([rearrange(long, np.arange(n)) for n in (1, 20, 60)])]
     assert levels == sorted(levels)

@@ -19,7 +19,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError, StopRun
-from rewardlab.core.trial import Failure, Score
+from rewardlab.core.trial import Failure, Score, ScoreInfo
 from rewardlab.models import name_model
 from rewardlab.models.backends.openai import OpenAIEndpoint, OpenAIOptions
 from rewardlab.models.contract import Budget
@@ -372,7 +372,9 @@ def test_it_offers_what_a_vision_language_model_does() -> None:
         probs, missing = vlm.answer_probs([asked, plain], rubric)
         logprobs = vlm.continuation_logprob([asked, plain, never], " True")
         (unlisted,) = vlm.continuation_logprob([asked], " False")
-    assert (written.text, written.finish, without) == ("ANSWER: 4", "stop", Completion("ANSWER: 4"))
+    tokens = ScoreInfo(input_tokens=1000, output_tokens=10)
+    assert (written.text, written.finish, written.info) == ("ANSWER: 4", "stop", tokens)
+    assert without == Completion("ANSWER: 4", info=tokens)
     assert written.choice_logprobs == pytest.approx({" 4": math.log(0.5), "5": math.log(0.25), "no": math.log(0.25)})
     assert probs == pytest.approx((0, 2 / 3, 1 / 3))
     assert "gives no log-probabilities after 'ANSWER:'" in missing.reason and missing.raw == "ANSWER: 4"

@@ -15,7 +15,7 @@ from rewardlab.core.run import Run
 from tests.conftest import ROWS
 from tests.models.loopback import Call, ChatServer, chat_server
 
-CELLS = 2 * len(ROWS)  # clean, and one perturbation at one severity
+TRIALS = 2 * len(ROWS)  # clean, and one perturbation at one severity
 KEY = "sk-marker-0123456789abcdef"
 
 
@@ -71,10 +71,10 @@ def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: 
     assert again.returncode == 0, again.stderr
     assert len(paid) == allowed
     assert not paid & set(server.asked - before)
-    assert set(server.answered.values()) == {1} and len(server.answered) == CELLS
+    assert set(server.answered.values()) == {1} and len(server.answered) == TRIALS
     trials = Run(tmp_path / "run").trials().rows()
-    assert {trial.status for trial in trials} == {"scored"} and len(trials) == CELLS
-    assert f"{server.asked.total()} requests, {1000 * CELLS:,} tokens read" in again.stdout
+    assert {trial.status for trial in trials} == {"scored"} and len(trials) == TRIALS
+    assert f"{server.asked.total()} requests, {1000 * TRIALS:,} tokens read" in again.stdout
 
 
 def test_the_budget_stops_the_run_and_the_same_command_goes_on(
@@ -96,11 +96,11 @@ def test_the_budget_stops_the_run_and_the_same_command_goes_on(
         )
         assert more.returncode == 0, more.stderr
         assert kept < {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
-        assert server.answered.total() == CELLS
+        assert server.answered.total() == TRIALS
         money = run_here(command(server, tiny_data, tmp_path / "money", "--max-cost", "0.008", options=options), capsys)
     assert money.returncode == 3 and "0.0063 of 0.008 are spent" in money.stderr
     assert "cost unknown" in more.stdout
-    assert server.answered.total() == CELLS + 3
+    assert server.answered.total() == TRIALS + 3
 
 
 def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None:
@@ -124,15 +124,15 @@ def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None
     assert set(seen) == {f"Bearer {KEY}"}
     assert "answered 403: Bearer [key] may not; check" in refused.stderr
     trials = Run(tmp_path / "run").trials()
-    assert sum("[key]" in str(t.raw) for t in trials.rows()) == CELLS - 2
+    assert sum("[key]" in str(t.raw) for t in trials.rows()) == TRIALS - 2
     assert sum("bad header Bearer [key]" in str(t.reason) for t in trials.rows()) == 2
     said = [done.stdout, done.stderr, refused.stdout, refused.stderr, json.dumps(trials.arrow.to_pylist(), default=str)]
     files = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
     assert len(files) > 10
     for text in (*(text.encode() for text in said), *files):
         assert KEY.encode() not in text
-    assert "Of 12 answers 2 (16.7%) could not be read." in " ".join(done.stdout.split())
-    assert "could not be read" in (tmp_path / "run" / "report.html").read_text()
+    assert "Of 12 answers 2 (16.7%) could not be parsed." in " ".join(done.stdout.split())
+    assert "could not be parsed" in (tmp_path / "run" / "report.html").read_text()
 
 
 def wrong_and_eloquent(call: Call) -> None:

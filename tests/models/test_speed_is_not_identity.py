@@ -80,7 +80,7 @@ def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path,
     )
     answered = first.trials().arrow
     assert answered["status"].to_pylist() == ["scored"] * 2
-    # no machine has so many: a single cell asked again would have to load the model there, and stop the run
+    # no machine has so many: a single trial asked again would have to load the model there, and stop the run
     again = rewardlab.stress(
         f"hf:{tmp_path}/weights?pixels=3136&device=cuda:99", tiny_data, execution=IN_PROCESS, **settings
     )

@@ -18,7 +18,7 @@ def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
 
 
 def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
-    out = tmp_path / "some" / "clock_progress.parquet"
+    out = tmp_path / "some" / "length_progress.parquet"
     assert relabel_here(tiny_data, "length:20", out, "--frames", "uniform:4") == 0
     table = pq.read_table(out)
     lengths = [len(episode.clip) for episode in open_dataset(str(tiny_data)).episodes]

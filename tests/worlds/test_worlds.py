@@ -58,7 +58,7 @@ def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -
     with pytest.raises(DataError, match="copy the file again"):
         open_world({**episodes[0].sim_state, "file": "/nowhere.npy"})
     with pytest.raises(DataError, match="stride"):
-        open_world({key: value for key, value in episodes[0].world.items() if key != "stride"})
+        open_world({key: value for key, value in episodes[0].sim_state.items() if key != "stride"})
     with pytest.raises(PlanError, match="no world is called 'mars'"):
         open_world({"kind": "mars"})
 
