@@ -41,8 +41,8 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
 from rewardlab.models.backends.checkpoint import HfOptions, choose_dtype
+from rewardlab.models.backends.hf import QwenVL
 from rewardlab.models.backends.qwen_prompt import FAMILIES, FramePair, PromptBuilder, VisualInput, frame_size, patchify
-from rewardlab.models.backends.qwen_vlm import QwenVL
 from rewardlab.models.protocols.rubric import ANSWER, Rubric, roboreward_prompt
 
 BATCH = 8  # the runner's default

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial
-from rewardlab.evaluation.retry import UnderWay, after_hang, retry_after_failure
+from rewardlab.evaluation.worker_pool import UnderWay, after_hang, retry_after_failure
 
 EPISODE = episode_from_frames(np.zeros((2, 4, 4, 3), np.uint8), "open the drawer")
 BATCH = 8

@@ -10,7 +10,7 @@ from rewardlab.core.errors import StopRun
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial
-from rewardlab.evaluation.retry import FirstAnswers
+from rewardlab.evaluation.worker_pool import FirstAnswers
 from tests.command_here import run_here
 from tests.evaluation.test_stress import run_judge, write_model
 from tests.models.loopback import Call, chat_server

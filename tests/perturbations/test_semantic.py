@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from rewardlab.core.episode import Episode, Label, episode_from_frames
 from rewardlab.core.errors import NotApplicable
+from rewardlab.perturbations import SEMANTIC
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.semantic import SEMANTIC
 from rewardlab.perturbations.semantic.instruction_parser import fix_articles, gerund, parse, participle
 from rewardlab.testing import check_perturbation
 

@@ -7,8 +7,8 @@ import pytest
 
 from rewardlab.core.episode import Episode, Label, Provenance, episode_from_frames
 from rewardlab.core.errors import NotApplicable
+from rewardlab.perturbations import SEMANTIC
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode
-from rewardlab.perturbations.semantic import SEMANTIC
 
 BY_NAME = {entry.name: entry for entry in SEMANTIC}
 

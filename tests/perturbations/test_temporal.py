@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Label, Provenance, episode_from_frames, show_only, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
+from rewardlab.perturbations import TEMPORAL
 from rewardlab.perturbations.codecs import psnr
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.temporal import TEMPORAL
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {p.name: p for p in TEMPORAL}

@@ -12,8 +12,8 @@ from scipy.stats import norm, poisson
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, in_memory, whole_clip
 from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
+from rewardlab.perturbations import CORRUPTIONS
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.visual import CORRUPTIONS
 from rewardlab.perturbations.visual.noise import gaussian_table, low_light_table, shot_table, speckle_table
 from rewardlab.perturbations.visual.occlusion import changed_region
 from rewardlab.perturbations.visual.pixel_ops import NOISE_STEPS, shuffle_neighbours

@@ -15,7 +15,7 @@ from scipy import ndimage
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
-from rewardlab.perturbations.visual import CORRUPTIONS
+from rewardlab.perturbations import CORRUPTIONS
 from rewardlab.perturbations.visual.weather import fog_layer, frost_layer, liquid_thickness, mud_opacity, water_layer
 
 BY_NAME = {p.name: p for p in CORRUPTIONS}

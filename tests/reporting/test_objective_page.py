@@ -21,7 +21,7 @@ from rewardlab.evaluation.objective_comparison import (
 from rewardlab.studies.objectives import findings, render_objective_page, write_objective_page
 
 NAMES = ("triplet", "vip", "<script>alert(1)</script>")
-VALUES = {"triplet": 0.7, "vip": 0.8, NAMES[2]: 0.6, "clock": 0.5}
+VALUES = {"triplet": 0.7, "vip": 0.8, NAMES[2]: 0.6, "length baseline": 0.5}
 
 
 def contrast(name: str, difference: float, p: float) -> ObjectiveContrast:
@@ -33,7 +33,7 @@ def made() -> Comparison:
         ObjectiveCell("dino", name, "seen tasks", measure, value, value - 0.1, value + 0.1, *ranks, (value,), 10, 4)
         for name, value in VALUES.items()
         for measure in MEASURES
-        for ranks in [(None, None) if name == "clock" else (1, 2)]
+        for ranks in [(None, None) if name == "length baseline" else (1, 2)]
     ]
     cells[0] = replace(cells[0], value=None, low=None, high=None)
     trace = RewardTrace(
@@ -47,7 +47,7 @@ def made() -> Comparison:
         facts=("10 clips.",),
         against="triplet",
         objectives=tuple(ObjectiveEntry(name, f"loss of {name}", "success", {"dino": "rate 0.1"}) for name in NAMES),
-        controls=("clock",),
+        controls=("length baseline",),
         groups={"seen tasks": 4},
         cells=tuple(cells),
         contrasts=(contrast("vip", 0.1, 0.01), contrast(NAMES[2], -0.1, 0.02)),
@@ -76,12 +76,12 @@ def test_findings_say_who_is_first_and_what_is_sure() -> None:
 def test_findings_say_where_a_blind_control_is_better_than_all() -> None:
     blind = tuple(
         replace(cell, value=0.9 if cell.measure == "across" else 0.95)
-        if cell.objective == "clock" and cell.measure in ("across", "voc")
+        if cell.objective == "length baseline" and cell.measure in ("across", "voc")
         else cell
         for cell in made().cells
     )
     *_, last = findings(replace(made(), cells=blind))
-    assert last == "dino, seen tasks: clock, a control, is better than every objective by across, mae."
+    assert last == "dino, seen tasks: length baseline, a control, is better than every objective by across, mae."
 
 
 def test_one_objective_alone_is_shown_without_tests() -> None:

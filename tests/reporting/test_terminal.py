@@ -119,4 +119,4 @@ def test_compare_asks_which_model_is_meant(tiny_data: Path, tmp_path: Path, caps
     arguments = ["stress", "length", "constant:5", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
     assert main([*arguments, "--engine", "local", "--out", str(tmp_path / "run")]) == 0
     assert main(["compare", str(tmp_path / "run"), str(tmp_path / "run")]) == 2
-    assert "judged 2 models; say which one" in capsys.readouterr().err
+    assert "evaluated 2 models; say which one" in capsys.readouterr().err

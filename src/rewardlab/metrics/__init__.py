@@ -5,27 +5,25 @@ from collections.abc import Callable
 from rewardlab.core.catalog import Catalog, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.metrics.accuracy import (
+    FALSE_SUCCESS_BY_LEVEL,
+    balanced_success_accuracy,
     exact_accuracy,
     expectation_kept,
+    false_success_of_failures,
+    false_success_rate,
     flip_rate,
     level_shift,
     macro_mae,
     micro_mae,
+    missed_success_rate,
+    near_miss_auc,
+    over_reward_on_failure,
     signed_shift,
     success_accuracy,
     within_one_accuracy,
 )
 from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
 from rewardlab.metrics.contract import Display, Metric
-from rewardlab.metrics.false_reward import (
-    FALSE_SUCCESS_BY_LEVEL,
-    balanced_success_accuracy,
-    false_success_of_failures,
-    false_success_rate,
-    missed_success_rate,
-    near_miss_auc,
-    over_reward_on_failure,
-)
 from rewardlab.metrics.progress import (
     early_fire_rate,
     early_level_5_rate,

@@ -1,4 +1,4 @@
-"""The catalog of perturbations. Adding one is one function in a family file and its name in the family list."""
+"""The catalog of perturbations. Adding one is one function in a family file and its name in a list here."""
 
 from dataclasses import replace
 
@@ -7,10 +7,80 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.domain import DOMAIN
-from rewardlab.perturbations.semantic import SEMANTIC
-from rewardlab.perturbations.temporal import TEMPORAL
-from rewardlab.perturbations.visual import VISUAL
+from rewardlab.perturbations.domain.distractors import distractor_objects
+from rewardlab.perturbations.domain.mirror import mirror
+from rewardlab.perturbations.domain.scene_appearance import background_replace, robot_recolour, table_texture
+from rewardlab.perturbations.semantic.added_text import (
+    completion_claim,
+    irrelevant_detail,
+    metadata_leak,
+    polite_filler,
+    prompt_injection,
+)
+from rewardlab.perturbations.semantic.goal_changes import added_requirement, ambiguous_reference, negation, task_swap
+from rewardlab.perturbations.semantic.paraphrase import paraphrase, synonym, word_order
+from rewardlab.perturbations.semantic.spelling import case_spacing, char_edit, number_form, ocr_confusion, typo_keyboard
+from rewardlab.perturbations.semantic.swaps import colour_swap, object_swap, relation_flip
+from rewardlab.perturbations.semantic.translation import language
+from rewardlab.perturbations.temporal.frame_corruption import (
+    bit_error,
+    black_frames,
+    frame_blend,
+    packet_loss,
+    splice_foreign,
+)
+from rewardlab.perturbations.temporal.frame_sequence import (
+    crop_start,
+    drop_random,
+    drop_uniform,
+    freeze_middle,
+    global_shuffle,
+    hold_last,
+    jitter_index,
+    latency,
+    local_shuffle,
+    loop_twice,
+    reverse,
+    slow_down,
+    speed_up,
+    stutter,
+    time_warp,
+    truncate_end,
+)
+from rewardlab.perturbations.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
+from rewardlab.perturbations.visual.camera import camera_move, elastic, lens_barrel, lens_crop, tilt
+from rewardlab.perturbations.visual.lighting import (
+    brightness_up,
+    contrast_down,
+    desaturate,
+    exposure_flicker,
+    hard_shadow,
+    light_cool,
+    light_gradient,
+    light_temperature,
+    oversaturate,
+)
+from rewardlab.perturbations.visual.noise import (
+    fixed_pattern_noise,
+    gaussian_noise,
+    impulse_noise,
+    low_light,
+    shot_noise,
+    speckle_noise,
+)
+from rewardlab.perturbations.visual.occlusion import occlusion_patch, success_overlay
+from rewardlab.perturbations.visual.sensor_and_codec import (
+    aspect_squeeze,
+    codec,
+    codec_h265,
+    jpeg,
+    pixelate,
+    resample,
+    resolution,
+    sensor_swap,
+)
+from rewardlab.perturbations.visual.weather import fog, frost, snow, spatter
+from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 
 # A small spread of the catalogue, two of each category: what `stress` applies unless told otherwise.
 QUICK = (
@@ -22,6 +92,109 @@ QUICK = (
     "truncate_end",
     "table_texture",
     "distractor_objects",
+)
+# Corruptions of the pixels, the same wherever the camera stands:
+CORRUPTIONS = (
+    gaussian_noise,
+    shot_noise,
+    impulse_noise,
+    speckle_noise,
+    fixed_pattern_noise,
+    gaussian_blur,
+    defocus_blur,
+    motion_blur,
+    zoom_blur,
+    glass_blur,
+    brightness_up,
+    low_light,
+    exposure_flicker,
+    contrast_down,
+    desaturate,
+    oversaturate,
+    jpeg,
+    pixelate,
+    resample,
+    elastic,
+    tilt,
+    spatter,
+    frost,
+    fog,
+    snow,
+    occlusion_patch,
+)
+VISUAL = (
+    *CORRUPTIONS,
+    camera_move,
+    lens_crop,
+    lens_barrel,
+    light_temperature,
+    light_cool,
+    light_gradient,
+    hard_shadow,
+    sensor_swap,
+    resolution,
+    aspect_squeeze,
+    codec,
+    codec_h265,
+    success_overlay,
+    *(p for p in WORLD_PERTURBATIONS if p.category == "visual"),
+)
+
+SEMANTIC = (
+    typo_keyboard,
+    char_edit,
+    ocr_confusion,
+    case_spacing,
+    number_form,
+    polite_filler,
+    irrelevant_detail,
+    synonym,
+    paraphrase,
+    word_order,
+    language,
+    ambiguous_reference,
+    colour_swap,
+    object_swap,
+    relation_flip,
+    negation,
+    added_requirement,
+    task_swap,
+    completion_claim,
+    metadata_leak,
+    prompt_injection,
+)
+
+TEMPORAL = (
+    drop_uniform,
+    drop_random,
+    freeze_middle,
+    stutter,
+    hold_last,
+    speed_up,
+    slow_down,
+    time_warp,
+    jitter_index,
+    local_shuffle,
+    global_shuffle,
+    reverse,
+    loop_twice,
+    truncate_end,
+    crop_start,
+    latency,
+    black_frames,
+    frame_blend,
+    splice_foreign,
+    packet_loss,
+    bit_error,
+)
+
+DOMAIN = (
+    background_replace,
+    table_texture,
+    robot_recolour,
+    distractor_objects,
+    mirror,
+    *(p for p in WORLD_PERTURBATIONS if p.category == "domain"),
 )
 FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
 

@@ -369,7 +369,7 @@ def test_claims_are_decided_by_the_models_that_play_the_parts(folder: Path) -> N
     page = (folder / "claims.md").read_text()
     verdicts = [line.split(" | ")[3] for line in page.splitlines() if line.startswith("| ") and "**" in line]
     assert len(verdicts) == 19 and set(verdicts) <= {"**holds**", "**does not hold**", "**cannot be said**"}
-    assert "| general | pocket-plain |" in page and "`constant`, which sees nothing, is right in 0.50" in page
+    assert "| general | pocket-plain |" in page and "`constant`, which sees nothing, is correct on 0.50" in page
 
 
 def test_the_command_writes_the_study_of_one_run(
@@ -377,7 +377,7 @@ def test_the_command_writes_the_study_of_one_run(
 ) -> None:
     some = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
     run = rewardlab.stress("noisy-oracle:0.8", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **some)
-    assert main(["report", str(run.folder), "--study", str(tmp_path / "study")]) == 0
+    assert main(["study", "perturbation", str(run.folder), str(tmp_path / "study")]) == 0
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}
     assert written == {path.name for path in (tmp_path / "study").iterdir()}
     assert {"table1.csv", "table1.md", "every.csv", "reliability.csv", "figure1.svg", "claims.md"} <= written
@@ -385,5 +385,5 @@ def test_the_command_writes_the_study_of_one_run(
     assert "figure3.svg" not in written  # none of its tasks is a Meta-World task
     page = (tmp_path / "study" / "claims.md").read_text()
     assert "Not in this run: temporal, domain change." in page
-    assert main(["report", str(run.folder), str(run.folder), "--study", str(tmp_path)]) == 2
-    assert "a study is made of one run, got 2" in capsys.readouterr().err
+    assert main(["study", "perturbation", str(run.folder), str(run.folder), str(tmp_path)]) == 2
+    assert f"takes no '{tmp_path}'" in capsys.readouterr().err
