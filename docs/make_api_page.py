@@ -27,7 +27,7 @@ Written by `python docs/make_api_page.py`; do not edit. Every command is a funct
 |---|---|
 | `rewardlab data check sample` | `rewardlab.data_check("sample")` |
 | `rewardlab stress length sample --severities 4` | `rewardlab.stress("length", "sample", severities=4)` |
-| `rewardlab stress length sample --workers 2` | `rewardlab.stress("length", "sample", execution=Execution(workers=2))` |
+| `rewardlab stress length DATA --workers 2` | `rewardlab.stress("length", DATA, execution=Execution(workers=2))` |
 
 Models and datasets are named by strings or paths; a model may also be an object with `score`. Where a sequence is
 taken, one value will do. Settings that several functions share are [groups](#groups-of-settings).

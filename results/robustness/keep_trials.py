@@ -1,7 +1,7 @@
 """Keeps what the study's numbers are computed from, small enough to commit.
 
     python results/robustness/keep_trials.py robustness results/robustness/run
-    rewardlab report results/robustness/run --study results/robustness
+    rewardlab study perturbation results/robustness/run results/robustness
 
 Rounds progress and probabilities to three decimals and leaves out what no number needs (answers as text, frame hashes,
 timings). Every file of results/robustness is written from the kept run, never from the whole one, so that anyone can
