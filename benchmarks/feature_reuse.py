@@ -11,9 +11,9 @@ costs, and both ways must answer alike.
 
 `--frames catalogue` shows shipped clips of median length under all instruction and temporal changes, at all
 severities. `--frames random` needs neither a codec nor the catalogue: noise for frames, and as many cells of each kind
-as `rewardlab stress --perturbations all` makes of a shipped clip: the clean clip, 172 with new frames (156 visual
-changes and 16 of the scene), 72 other instructions, 84 other orders of the same frames. So half of the cells show
-frames that no cell before has shown; in `quick`, the default of `stress`, it is half of them too (16 of 33).
+as `rewardlab stress MODEL DATA --perturbations all` makes of a shipped clip: the clean clip, 172 with new frames (156
+visual changes and 16 of the scene), 72 other instructions, 84 other orders of the same frames. So half of the cells
+show frames that no cell before has shown; in `quick`, the default of `stress`, it is half of them too (16 of 33).
 
 Shapes: `small` is the vision tower of Qwen3-VL-2B and -4B on a language model like Qwen3-0.6B, both at half their
 depth and an eighth of their width, so that vision takes most of a lone cell; `2b` is Qwen3-VL-2B cut down alike;

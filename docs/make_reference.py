@@ -29,7 +29,8 @@ MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 
 
 def commands_page() -> str:
-    parts = ["# Commands", MADE]
+    rare = "Options marked with * are rare: `--help` leaves them out, `--help-all` shows them.\n"
+    parts = ["# Commands", MADE, rare]
     for title, commands in GROUPS.items():
         parts += [f"## {title}", ""]
         for name, command in commands.items():
@@ -50,8 +51,11 @@ def command_section(name: str, command: Command) -> list[str]:
 
 
 def setting_title(setting: Setting) -> str:
-    """Return a word of the command line, or a flag with what stands for its value."""
-    return setting.metavar if setting.positional else f"`{f'{setting.flag} {setting.metavar}'.strip()}`"
+    """Return a word of the command line, or a flag with what stands for its value; a rare one is marked."""
+    if setting.positional:
+        return setting.metavar
+    value = f"{{{','.join(setting.choices)}}}" if setting.choices and not setting.many else setting.metavar
+    return f"`{f'{setting.flag} {value}'.strip()}`{' *' * setting.help.more}"
 
 
 def catalog_page() -> str:
@@ -85,8 +89,8 @@ def perturbations_page(shown: TrialReplay) -> str:
         "# The catalogue of perturbations",
         MADE,
         f"{total} perturbations. Rows of a picture are severities 0 to 4.\n",
-        "A perturbation `keeps` the true label, keeps it where a guard holds (`keeps_if`; elsewhere the cell is "
-        "dropped), `changes` it by a stated rule, or leaves it `unknown`. Random numbers are drawn `per_clip`, "
+        "A perturbation `keeps` the true label, keeps it where a guard holds (`keeps_if`; elsewhere the trial "
+        "is skipped), `changes` it by a stated rule, or leaves it `unknown`. Random numbers are drawn `per_clip`, "
         "`per_frame`, per frame but correlated with the frame before (`ar1`), or not at all (`none`).\n",
     ]
     for category, family in FAMILIES.items():

@@ -2,15 +2,24 @@
 
 import importlib.util
 import re
+import shlex
+from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from rewardlab.cli import COMMANDS, Command
+from rewardlab.core.errors import PlanError
+from rewardlab.core.settings import command_parser
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in ROOT.rglob("*.md") if not {".venv", "node_modules", "runs"} & set(path.parts))
+EXAMPLES = sorted(
+    [*(DOCS / "examples").iterdir(), *(ROOT / "benchmarks").glob("*.py"), *(ROOT / "results").rglob("*.py")]
+)
 FIRST_PERSON = re.compile(r"first paper|\bseed 00\d|the seeds?'s", re.IGNORECASE)
 
 
@@ -50,15 +59,47 @@ def test_the_architecture_page_is_what_the_code_says() -> None:
     assert (DOCS / "architecture.md").read_text() == script("make_architecture").page(), "run `make docs`"
 
 
-@pytest.mark.parametrize("title", ["From a video file to a cell on the page", "From a model string to an answer"])
-def test_a_tour_has_at_most_twelve_hops_and_each_leads_somewhere(title: str) -> None:
-    text = (DOCS / "tour.md").read_text()
-    section = text.partition(f"## {title}")[2].partition("\n## ")[0]
-    hops = re.findall(r"^\d+\. `([\w/]+)\.py: (\w+)`.*$", section, flags=re.MULTILINE)
-    assert 8 <= len(hops) == len(re.findall(r"^\d+\. ", section, flags=re.MULTILINE)) <= 12
-    for path, name in hops:
+@pytest.mark.parametrize("title", ["From a video file to a trial on the page", "From a model string to an answer"])
+def test_every_stop_of_a_tour_exists(title: str) -> None:
+    section = (DOCS / "tour.md").read_text().partition(f"## {title}")[2].partition("\n## ")[0]
+    stops = re.findall(r"^\d+\. `([\w/]+)\.py: (\w+)`", section, flags=re.MULTILINE)
+    assert stops and len(stops) == len(re.findall(r"^\d+\. ", section, flags=re.MULTILINE))
+    for path, name in stops:
         module = import_module("rewardlab." + path.replace("/", ".").removesuffix(".__init__"))
         assert hasattr(module, name), f"{path}.py has no {name}"
+
+
+def written_commands(text: str) -> list[str]:
+    """Return the command lines in a text: lines of code and inline code that begin with `rewardlab`."""
+    text = re.sub(r" *\\\n\s*", " ", text)  # a line that goes on
+    start = r"^(?: {4,}|\$ (?:\.venv/bin/)?|[^\n|`]*? -m |\s+entry: )"
+    lines = re.findall(start + r"(rewardlab [^\n]+)$", text, flags=re.MULTILINE)
+    fenced = re.findall(r"^```\w*\n(.*?)^```", text, flags=re.MULTILINE | re.DOTALL)
+    lines += [line for block in fenced for line in block.splitlines() if line.startswith("rewardlab ")]
+    lines += [" ".join(code.split()) for code in re.findall(r"`(rewardlab [^`]+)`", text)]
+    lines = [re.sub(r"(?<=[A-Z])\.\.\.", "", line) for line in lines]  # MODEL... stands for one or several
+    return [re.split(r"\s#|&&| & | \| | > ", line)[0].strip() for line in lines if "..." not in line]
+
+
+def is_whole(words: list[str], command: Command) -> bool:
+    """Tell whether a command is written with what it needs, not only named."""
+    return len(words) > 0 or all(setting.default is not MISSING for setting in command.settings)
+
+
+@pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_line_on_a_page_can_be_parsed(page: Path) -> None:
+    for line in written_commands(page.read_text()):
+        words = shlex.split(line)[1:]
+        name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), "")
+        families = {each.split()[0] for each in COMMANDS}
+        assert name or words[0].startswith("-") or words in [[family] for family in families], f"there is no {line!r}"
+        command, rest = COMMANDS.get(name), words[len(name.split()) :]
+        if command is None or isinstance(command.load(), type) or not is_whole(rest, command):
+            continue
+        try:
+            command_parser(name, command.load(), command.settings).parse_args(rest)
+        except PlanError as error:
+            pytest.fail(f"{page.name}: {line}: {error}")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

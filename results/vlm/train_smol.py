@@ -3,7 +3,7 @@
     python results/vlm/train_smol.py render ROLLOUTS
     python results/vlm/train_smol.py forget smol SCRATCH
     python results/vlm/train_smol.py captions ROLLOUTS smol ALIGNED
-    python results/vlm/train_smol.py levels ROLLOUTS ALIGNED OUT --lora 8 --rate 5e-4
+    python results/vlm/train_smol.py levels ROLLOUTS ALIGNED OUT --lora 8 --lr 5e-4
     python results/vlm/train_smol.py probe ROLLOUTS OUT probes.csv
     python results/vlm/train_smol.py judge ROLLOUTS OUT answers.csv
 
