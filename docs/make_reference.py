@@ -42,7 +42,7 @@ def command_section(name: str, command: Command) -> list[str]:
     """Return what a command does, its settings and two examples, as its function states them."""
     function = command.load()
     summary, _, examples = (inspect.getdoc(function) or "").partition("Examples:\n")
-    settings = () if isinstance(function, type) else command.settings
+    settings = command.settings
     words = [setting.metavar + "..." * setting.many for setting in settings if setting.positional]
     rows = [f"| {setting_title(each)} | {each.shown_default} | {_cell(each.help.text)} |" for each in settings]
     lines = [f"### {' '.join(['rewardlab', name, *words])}", "", " ".join(summary.split()), ""]

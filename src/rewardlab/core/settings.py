@@ -109,7 +109,7 @@ def _group_settings(group: Any, parameter: str, given: Any) -> Iterator[Setting]
 
 def _setting(name: str, hint: Any, default: Any, *, positional: bool = False, group: str = "") -> Setting:
     hint, *extra = typing.get_args(hint)
-    (told,) = (each for each in extra if isinstance(each, Help))
+    *_, told = (each for each in extra if isinstance(each, Help))  # of an alias with a Help of its own, the last
     kind, many, choices = _read_hint(hint)
     return Setting(name, kind, told, default, many, positional, choices, group)
 

@@ -71,7 +71,7 @@ class CertifiableCategory:
 
 @dataclass(frozen=True)
 class ControlCheck:
-    """Whether a evaluated model has a lower MAE than a control on the trials that both scored; a paired test."""
+    """Whether an evaluated model has a lower MAE than a control on the trials that both scored; a paired test."""
 
     model: str = meaning("the evaluated model")
     control: str = meaning("the control it is held against")
@@ -113,7 +113,7 @@ class AccuracyDrop:
 
 @dataclass(frozen=True)
 class WorstPerturbation:
-    """A perturbation that broke many expectations of a evaluated model, at its highest severity; worst first."""
+    """A perturbation that broke many expectations of an evaluated model, at its highest severity; worst first."""
 
     model: str = meaning("the evaluated model")
     perturbation: str = meaning("the perturbation's name")
@@ -258,7 +258,7 @@ class Summary:
     thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
     certifiable: tuple[CertifiableCategory, ...] = meaning("where there is data enough to certify anybody")
     controls: tuple[ControlCheck, ...] = meaning("the evaluated models against the controls")
-    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs a evaluated model")
+    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs an evaluated model")
     worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each evaluated model")
     calibration: tuple[CalibrationErrors, ...] = meaning("calibration of the models that give probabilities")
     calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, beside its null")

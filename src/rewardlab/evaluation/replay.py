@@ -67,7 +67,7 @@ def _harmless_dataset(run: Run, data: str) -> str:
 
 
 def trial_replay(episodes: tuple[Episode, ...], perturbations: tuple[str, ...], frames: str, seed: int) -> TrialReplay:
-    """Return a CellReplay over episodes at hand, with no run behind it."""
+    """Return a TrialReplay over episodes at hand, with no run behind it."""
     context = ScoringContext({}, perturbations, episodes, frames, seed, batch=1)
     return TrialReplay({episode.id: episode for episode in episodes}, context)
 

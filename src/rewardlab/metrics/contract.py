@@ -169,7 +169,7 @@ class Display:
     wrong_reward: bool = False  # clean episodes in the page's table of false and missed successes
     curve: bool = False  # over severity, one figure per category
     heat_map: bool = False  # category by severity
-    reliability_level: bool = False  # its curve shows the level of `--reliable-at`, and comes first
+    reliability_level: bool = False  # its curve shows the level of `--accuracy-threshold`, and comes first
     perturbation_table: bool = False  # every perturbation at the highest severity
     ceiling: str = ""  # the metric that says how far it can reach on the same trials; shown beside it
     compared: bool = False  # tested between two models by `rewardlab compare`
