@@ -22,7 +22,7 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"severities": (0, 2, 1)}, "severities must rise .* got 0,2,1"),
     ({"severities": (-1, 0)}, "severities must rise .* got -1,0"),
     ({"correlation": 1.5}, r"correlation .* got 1\.5"),
-    ({"accuracy_threshold": 0.0}, r"accuracy-threshold .* got 0\.0"),
+    ({"reliable_at": 0.0}, r"accuracy-threshold .* got 0\.0"),
 ]
 
 
