@@ -24,12 +24,13 @@ NONSENSE: list[tuple[dict[str, Any], str]] = [
     ({"correlation": 1.5}, r"correlation .* got 1\.5"),
     ({"accuracy_threshold": 0.0}, r"accuracy-threshold .* got 0\.0"),
 ]
+FIELDS = {"accuracy_threshold": "reliable_at"}  # the names of fields are part of the ids of simulated trials
 
 
 @pytest.mark.parametrize(("settings", "says"), NONSENSE)
 def test_nonsense_is_refused_in_a_sentence(settings: dict[str, Any], says: str, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=says):
-        StudyConfig(**settings)
+        StudyConfig(**{FIELDS.get(name, name): value for name, value in settings.items()})
     with pytest.raises(PlanError, match=says):
         study_montecarlo(**settings, out=tmp_path / "x")
     assert not (tmp_path / "x").exists()
