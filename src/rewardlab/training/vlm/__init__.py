@@ -99,7 +99,7 @@ def train_vlm(
         int, Help("steps between validations and checkpoints; 0 takes a tenth of the training", more=True)
     ] = 0,
     gradient_checkpointing: Annotated[
-        bool, Help("recompute activations in the backward pass: slower, in less memory", more=True)
+        bool, Help("keep activations instead of recomputing them: faster, more memory", more=True)
     ] = True,
     cache_gb: Annotated[
         float, Help("GiB for features of the frozen vision tower; 0 computes them at each step", more=True)
