@@ -133,7 +133,7 @@ def _stop(result: TrainingRunResult, number: int, total: int) -> None:
     [
         ({"tasks": ["fly"]}, "Meta-World task"),
         ({"conditions": ["gaussian_noise@7"]}, "severity from 0 to 4"),
-        ({"conditions": ["truncate_end@2"]}, "changes what is true"),
+        ({"conditions": ["truncate_end@2"]}, "changes the label"),
         ({"rewards": ["head:colour"]}, "head:KIND"),
         ({"rewards": ["head:levels@5"]}, "none of the checkpoints"),
         ({"seeds": "three"}, "seeds must be whole number"),
