@@ -54,7 +54,7 @@ def test_two_people_at_once_are_not_given_the_same_row_and_a_reload_gives_the_sa
 
 def test_a_row_that_somebody_left_is_given_to_others_after_a_while() -> None:
     now = [0.0]
-    queue = Assignments(rows(1), 0.0, 0, length=lambda: now[0])
+    queue = Assignments(rows(1), 0.0, 0, clock=lambda: now[0])
     assert len(queue.next_rows("anna", 1)) == 1 and queue.next_rows("ben", 1) == []
     now[0] = 3600.0
     assert len(queue.next_rows("ben", 1)) == 1
