@@ -84,7 +84,7 @@ class Tenths:
         self.started, self.looped, self.loops = 0.0, 0.0, list[float]()
 
     def take(self, trials: Sequence[Trial]) -> None:
-        """Count trials; the length starts with the first of them."""
+        """Count trials; the clock starts with the first of them."""
         self.started = self.started or time.perf_counter()
         self.done += len(trials)
         if time.perf_counter() - self.looped > 1:
@@ -165,7 +165,7 @@ def tell(rows: list[dict[str, float]], planned: dict[str, float]) -> None:
     before = {"cells": 0.0, "seconds": 0.0, "processor_seconds": 0.0}
     for row in rows:
         cells = row["cells"] - before["cells"]
-        rate, own = (cells / (row[length] - before[length]) for length in ("seconds", "processor_seconds"))
+        rate, own = (cells / (row[clock] - before[clock]) for clock in ("seconds", "processor_seconds"))
         paced = own * row["loop_ms"] / rows[0]["loop_ms"]
         memory = f"{row['command_mb']:>6.0f} MB {row['workers_mb']:>6.0f} MB"
         print(f"{row['cells']:>9,} {rate:>8,.0f} {own:>12,.0f} {paced:>12,.0f} {memory} {row['files']:>6}")
