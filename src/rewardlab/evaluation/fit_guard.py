@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.episode import SUCCESS_THRESHOLD
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
@@ -25,7 +26,7 @@ from rewardlab.core.settings import (
     SkipInvalid,
 )
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.trial import CLEAN, SUCCESS_LEVEL, Score, Trial
+from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.fit_calibration import split_by_task
 from rewardlab.models import name_model
@@ -203,7 +204,7 @@ def evaluated_clips(trials: TrialTable) -> EvaluatedClips:
     rows = [features for features, kept in zip(found, keep, strict=True) if kept]
     return EvaluatedClips(
         rows,
-        level[keep] >= SUCCESS_LEVEL - 0.5,
+        level[keep] >= SUCCESS_THRESHOLD,
         success[keep] == 1,
         trials.text("perturbation")[keep] == CLEAN,
         trials.text("task")[keep],

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
 from rewardlab.core.terminal import one_line, safe_markup
 from rewardlab.core.trial import Failure, Score, describe_info, info_to_json
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 78
 _BARS_SHOWN = 48
-_SUCCESS = 4.5  # a level that rounds to 5 is a success
 
 
 def score_lines(asked: ScoreReport) -> Iterator[str]:
@@ -75,7 +75,7 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
     if isinstance(answer, Failure):
         yield from _field("no answer", answer.reason)
     else:
-        yield f"level     {answer.level:.2f} of 5, {'a success' if answer.level >= _SUCCESS else 'not a success'}"
+        yield f"level     {answer.level:.2f} of 5, {'a success' if is_success(answer.level) else 'not a success'}"
         if answer.probabilities:
             shares = "  ".join(f"{level}: {share:.2f}" for level, share in enumerate(answer.probabilities, start=1))
             yield f"levels    {shares}"
@@ -95,7 +95,7 @@ def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     if isinstance(answer, Score):
         return record | {
             "level": answer.level,
-            "success": answer.level >= _SUCCESS,
+            "success": is_success(answer.level),
             "probabilities": answer.probabilities,
             "progress": answer.progress,
         }
