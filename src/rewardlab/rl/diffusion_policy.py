@@ -62,8 +62,12 @@ def collect_demonstrations(task: str, mix: DemonstrationMix, control: Control, s
         scene, quality = int(rng.integers(2**31)), pick(names, rng)
         seen, policy = _recording(make_policy(quality, task, scene))
         trajectory = simulate(task, scene, control.steps, policy)
-        observations += [np.stack(seen)[:: control.hold]]
-        chunks += [_chunks(trajectory.actions.astype(np.float64), control)]
+        observations.append(np.stack(seen)[:: control.hold])
+        actions = trajectory.actions.astype(np.float64)
+        held = actions.reshape(-1, control.hold, actions.shape[1]).mean(axis=1)
+        # The chunk that begins with each held action; past the end the last action is repeated.
+        later = np.minimum(np.arange(len(held))[:, None] + np.arange(control.chunk), len(held) - 1)
+        chunks.append(held[later].reshape(len(held), -1))
         successes += trajectory.readings[-1].success
     stacked = [np.concatenate(part).astype(np.float32) for part in (observations, chunks)]
     return Demonstrations(stacked[0], stacked[1], successes, mix.episodes)
@@ -78,13 +82,6 @@ def _recording(policy: Policy) -> tuple[list[Floats], Policy]:
         return policy(state)
 
     return seen, act
-
-
-def _chunks(actions: Floats, control: Control) -> Floats:
-    """Return for each held action the chunk that begins with it; past the end the last action is repeated."""
-    held = actions.reshape(-1, control.hold, actions.shape[1]).mean(axis=1)
-    later = np.minimum(np.arange(len(held))[:, None] + np.arange(control.chunk), len(held) - 1)
-    return np.asarray(held[later].reshape(len(held), -1))
 
 
 @dataclass(frozen=True)
@@ -121,7 +118,8 @@ class NoisePredictor(nn.Module):
 
     def forward(self, noisy: Tensor, observation: Tensor, level: Tensor) -> Tensor:
         """Return the predicted noise, (N, chunk)."""
-        predicted: Tensor = self.net(torch.cat([noisy, observation, _level_embedding(level)], dim=-1))
+        angles = level[:, None] * torch.exp(torch.linspace(0, 5, _TIME_SIZE // 2))
+        predicted: Tensor = self.net(torch.cat([noisy, observation, angles.sin(), angles.cos()], dim=-1))
         return predicted
 
 
@@ -132,8 +130,10 @@ class DiffusionPolicy:
         self.settings, self.chunk = settings, chunk
         self.network = NoisePredictor(observation, chunk, settings)
         self.mean, self.std = torch.zeros(observation), torch.ones(observation)
-        self.kept = _noise_schedule(settings.train_denoising)  # share of the signal left at each noise level
-        picked = np.linspace(settings.train_denoising - 1, 0, settings.denoising).round().astype(int)
+        times = torch.linspace(0, 1, settings.train_denoising + 1)
+        curve = torch.cos((times + 0.008) / 1.008 * torch.pi / 2) ** 2  # cosine schedule of Nichol and Dhariwal (2021)
+        self.kept = torch.clamp(curve[1:] / curve[0], min=1e-3)  # share of the signal left at each noise level
+        picked = np.linspace(settings.train_denoising - 1, 0, settings.denoising).round()
         self._levels = [int(level) for level in picked]
 
     def normalised(self, observations: Numbers) -> Tensor:
@@ -181,30 +181,12 @@ def clone_policy(demonstrations: Demonstrations, settings: DiffusionSettings, se
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
     for _ in range(settings.steps):
         rows = torch.randint(len(seen), (settings.batch,))
-        loss = _denoising_loss(policy, normalised[rows], chunks[rows])
+        clean, levels = chunks[rows], torch.randint(len(policy.kept), (settings.batch,))
+        kept, noise = policy.kept[levels][:, None], torch.randn_like(clean)
+        noisy = kept.sqrt() * clean + (1 - kept).sqrt() * noise
+        loss = nn.functional.mse_loss(policy.network(noisy, normalised[rows], levels / len(policy.kept)), noise)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         schedule.step()
     return policy
-
-
-def _denoising_loss(policy: DiffusionPolicy, observations: Tensor, chunks: Tensor) -> Tensor:
-    levels = torch.randint(len(policy.kept), (len(chunks),))
-    kept, noise = policy.kept[levels][:, None], torch.randn_like(chunks)
-    noisy = kept.sqrt() * chunks + (1 - kept).sqrt() * noise
-    predicted = policy.network(noisy, observations, levels / len(policy.kept))
-    return nn.functional.mse_loss(predicted, noise)
-
-
-def _noise_schedule(levels: int) -> Tensor:
-    """Return the cosine schedule of Nichol and Dhariwal (2021): the share of the signal left at each level."""
-    times = torch.linspace(0, 1, levels + 1)
-    curve = torch.cos((times + 0.008) / 1.008 * torch.pi / 2) ** 2
-    return torch.clamp(curve[1:] / curve[0], min=1e-3)
-
-
-def _level_embedding(level: Tensor) -> Tensor:
-    frequencies = torch.exp(torch.linspace(0, 5, _TIME_SIZE // 2))
-    angles = level[:, None] * frequencies
-    return torch.cat([angles.sin(), angles.cos()], dim=-1)

@@ -21,6 +21,7 @@ from rewardlab.rl.rollouts import Control, Decide, Decision, PolicyEpisode
 
 Numbers = NDArray[np.float32]
 Algorithm = Literal["dsrl", "sac"]
+_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")  # of the replay buffer
 
 
 @dataclass(frozen=True)
@@ -87,19 +88,24 @@ class SteeredPolicy:
         """Return the decisions during training; before the first update they are those of the base policy."""
         rng = rng_for(seed, "explore", number)
         torch.manual_seed(int(rng.integers(2**31)))
-        if self._learned_episodes < self.settings.initial_episodes:
-            return self._decide(lambda observations: self._draw(len(observations), rng))
-        return self._decide(lambda observations: self._predict(observations, deterministic=False))
+        if self._learned_episodes >= self.settings.initial_episodes:
+            return self._decide(lambda states: self._predict(states, deterministic=False))
+        size, most = self.control.chunk_size, self.settings.magnitude
+        if self.algorithm == "sac":
+            return self._decide(lambda states: rng.uniform(-1, 1, (len(states), size)).astype(np.float32))
+        return self._decide(
+            lambda states: np.clip(rng.standard_normal((len(states), size)), -most, most).astype(np.float32)
+        )
 
     def exploit(self) -> Decide:
         """Return the decisions in evaluation: the mean choice."""
-        return self._decide(lambda observations: self._predict(observations, deterministic=True))
+        return self._decide(lambda states: self._predict(states, deterministic=True))
 
     def base_decisions(self, seed: int) -> Decide:
         """Return the decisions of the base policy alone, with Gaussian noise."""
         rng = rng_for(seed, "base policy")
 
-        def decide(observations: Numbers, number: int) -> Decision:
+        def decide(observations: Numbers, _number: int) -> Decision:
             noise = rng.standard_normal((len(observations), self.control.chunk_size)).astype(np.float32)
             return Decision(noise, self.base.act(observations, noise))
 
@@ -107,8 +113,13 @@ class SteeredPolicy:
 
     def learn(self, episodes: Sequence[PolicyEpisode], rewards: Sequence[float], seed: int, number: int) -> None:
         """Add the episodes, each with its reward at its end, to the replay buffer, and take their gradient steps."""
+        last = self.control.decisions - 1
         for episode, reward in zip(episodes, rewards, strict=True):
-            self._keep(episode, reward)
+            states = [self._state(seen[None], place) for place, seen in enumerate(episode.observations)]
+            for place, choice in enumerate(episode.choices):
+                scaled, ended = self.sac.policy.scale_action(choice[None]), np.array([place == last])
+                given = np.array([reward if place == last else 0.0], np.float32)
+                self.sac.replay_buffer.add(states[place], states[place + 1], scaled, given, ended, [{}])
         if self._learned_episodes < self.settings.initial_episodes:
             return
         rng = rng_for(seed, "learn", number)
@@ -125,7 +136,7 @@ class SteeredPolicy:
         arrays = {name: torch.as_tensor(vars(buffer)[name][: self._size].copy()) for name in _ARRAYS}
         temperature = self.sac.log_ent_coef.detach().clone()  # no part of what SAC calls its parameters
         own = {"sac": self.sac.get_parameters(), "temperature": temperature, "updates": self.sac._n_updates}
-        return {**own, "buffer": arrays}
+        return own | {"buffer": arrays}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from such a state: the next episodes and gradient steps are exactly the same."""
@@ -154,12 +165,6 @@ class SteeredPolicy:
 
         return decide
 
-    def _draw(self, count: int, rng: np.random.Generator) -> Numbers:
-        shape, most = (count, self.control.chunk_size), self.settings.magnitude
-        if self.algorithm == "sac":
-            return rng.uniform(-1, 1, shape).astype(np.float32)
-        return np.clip(rng.standard_normal(shape), -most, most).astype(np.float32)
-
     def _predict(self, states: Numbers, *, deterministic: bool) -> Numbers:
         return np.asarray(self.sac.predict(states, deterministic=deterministic)[0], np.float32)
 
@@ -167,14 +172,3 @@ class SteeredPolicy:
         """Return what SAC sees: the observation as the base policy takes it, and how much of the episode is over."""
         over = np.full((len(observations), 1), 2 * number / self.control.decisions - 1, np.float32)
         return np.concatenate([self.base.normalised(observations).numpy(), over], axis=1)
-
-    def _keep(self, episode: PolicyEpisode, reward: float) -> None:
-        buffer, last = self.sac.replay_buffer, self.control.decisions - 1
-        states = [self._state(seen[None], number) for number, seen in enumerate(episode.observations)]
-        for number, choice in enumerate(episode.choices):
-            scaled, ended = self.sac.policy.scale_action(choice[None]), np.array([number == last])
-            rewards = np.array([reward if number == last else 0.0], np.float32)
-            buffer.add(states[number], states[number + 1], scaled, rewards, ended, [{}])
-
-
-_ARRAYS = ("observations", "next_observations", "actions", "rewards", "dones", "timeouts")

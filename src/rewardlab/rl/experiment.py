@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
-import torch
 from rich.live import Live
 from rich.table import Table
 
@@ -23,8 +22,9 @@ from rewardlab.core.storage import atomic_write, locked, writable
 from rewardlab.core.terminal import terminal_console
 from rewardlab.core.trial import error_text
 from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.models import name_model
 from rewardlab.rl.offline_measures import held_out_clips, measure_rewards, score_held_out
-from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun, check_models, read_rl_plan
+from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun, read_rl_plan
 from rewardlab.rl.results import (
     FalseSuccess,
     OfflineMeasures,
@@ -34,7 +34,7 @@ from rewardlab.rl.results import (
     write_results,
     write_training_run,
 )
-from rewardlab.rl.rewards import HeadKind, LabelledClips, collect_clips, join_clips, last_head, parse_head, train_head
+from rewardlab.rl.rewards import HEAD, TRUE, collect_clips, join_clips, last_head, parse_head, train_head
 from rewardlab.rl.training_run import make_base_policy, open_training_run, read_policy_facts
 
 Item = TypeVar("Item")
@@ -48,7 +48,9 @@ _SECONDS = "seconds.json"
 def run_rl(plan: Path, out: Path, execution: Execution, command: str, show: Show) -> RlResults:
     """Train what is left of a plan and return the record of all that is finished; `show` is called per training run."""
     study, folder, started = read_rl_plan(plan), StudyFolder(out.resolve()), time.monotonic()
-    check_models(study)
+    for reward in study.rewards:
+        if reward != TRUE and not reward.startswith(HEAD):
+            name_model(reward)  # raises where there is no such model; reading a plan does not need its models
     with writable(folder.path):
         folder.path.mkdir(parents=True, exist_ok=True)
     offline: tuple[OfflineMeasures, ...] = ()
@@ -56,11 +58,14 @@ def run_rl(plan: Path, out: Path, execution: Execution, command: str, show: Show
         _claim_folder(study, folder)
         try:
             _prepare(study, folder, execution)
-            offline = _measure(study, folder, execution)  # before the long part, so that a stopped study has it too
+            if study.offline.episodes and study.figure in ("quality", "severity"):
+                # before the long part, so that a stopped study has it too
+                files = _map(partial(score_held_out, study, folder), held_out_clips(study), execution)
+                offline = measure_rewards(study, list(files))
             for number, result in enumerate(_train(study, folder, execution), start=1):
                 show(result, number, len(study.training_runs()))
         finally:  # a stopped study has a record too, of what is finished
-            seconds = _add_seconds(folder, time.monotonic() - started)
+            seconds = _add_seconds(folder.path / _SECONDS, time.monotonic() - started)
             workers = execution.workers or os.cpu_count() or 1
             results = _results(study, folder, command, offline, seconds, workers)
             write_results(results, folder.path)
@@ -86,28 +91,14 @@ def _map(work: Callable[[Item], Result], items: Iterable[Item], execution: Execu
 def _prepare(plan: RlPlan, folder: StudyFolder, execution: Execution) -> None:
     """Clone the base policies and train the reward heads that are missing."""
     list(_map(partial(make_base_policy, plan, folder), plan.tasks, execution))
-    kinds = tuple(dict.fromkeys(parse_head(name)[0] for name in plan.learned_heads))
-    missing = tuple(kind for kind in kinds if not last_head(kind, folder.heads).exists())
+    kinds = dict.fromkeys(parse_head(name)[0] for name in plan.rewards if name.startswith(HEAD))
+    missing = [kind for kind in kinds if not last_head(kind, folder.heads).exists()]
     if missing:
-        clips = join_clips(list(_map(partial(_collect_clips, plan), plan.tasks, execution)))
+        collect = partial(collect_clips, settings=plan.heads, control=plan.control, watched=plan.watch, seed=plan.seed)
+        clips = join_clips(list(_map(collect, plan.tasks, execution)))
         folder.heads.mkdir(parents=True, exist_ok=True)
-        list(_map(partial(_train_head, plan, folder, clips), missing, execution))
-
-
-def _collect_clips(plan: RlPlan, task: str) -> LabelledClips:
-    return collect_clips(task, plan.heads, plan.control, plan.watch, plan.seed)
-
-
-def _train_head(plan: RlPlan, folder: StudyFolder, clips: LabelledClips, kind: HeadKind) -> None:
-    torch.set_num_threads(1)
-    train_head(kind, clips, plan.heads, folder.heads, plan.seed)
-
-
-def _measure(plan: RlPlan, folder: StudyFolder, execution: Execution) -> tuple[OfflineMeasures, ...]:
-    if not plan.offline.episodes or plan.figure not in ("quality", "severity"):
-        return ()
-    files = _map(partial(score_held_out, plan, folder), held_out_clips(plan), execution)
-    return measure_rewards(plan, list(files))
+        train = partial(train_head, clips=clips, settings=plan.heads, folder=folder.heads, seed=plan.seed)
+        list(_map(train, missing, execution))
 
 
 def _train(plan: RlPlan, folder: StudyFolder, execution: Execution) -> Iterator[TrainingRunResult]:
@@ -121,7 +112,10 @@ def _train(plan: RlPlan, folder: StudyFolder, execution: Execution) -> Iterator[
 def train_or_fail(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> TrainingRunResult:
     """Train and write the record; an error fails this training run and stops no other."""
     folder.training_run(run).mkdir(parents=True, exist_ok=True)
-    starts = _count_start(folder.starts(run))
+    path = folder.starts(run)
+    starts = 1 + (int(path.read_text(encoding="utf-8") or "0") if path.exists() else 0)
+    with atomic_write(path) as partial_path:
+        partial_path.write_text(str(starts), encoding="utf-8")
     if starts > _MAX_STARTS:
         return _fail(folder, run, f"its process died {_MAX_STARTS} times")
     try:
@@ -131,16 +125,9 @@ def train_or_fail(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> Traini
     except (ArithmeticError, RuntimeError, ValueError, OSError) as error:  # of torch and of the simulator
         return _fail(folder, run, error_text(error, with_type=True))
     write_training_run(result, folder.result(run))
-    for rest in (folder.checkpoint(run), folder.starts(run)):
+    for rest in (folder.checkpoint(run), path):
         rest.unlink(missing_ok=True)
     return result
-
-
-def _count_start(path: Path) -> int:
-    count = 1 + (int(path.read_text(encoding="utf-8") or "0") if path.exists() else 0)
-    with atomic_write(path) as partial_path:
-        partial_path.write_text(str(count), encoding="utf-8")
-    return count
 
 
 def _fail(folder: StudyFolder, run: TrainingRun, reason: str) -> TrainingRunResult:
@@ -161,6 +148,8 @@ def _results(
 ) -> RlResults:
     cloned = [task for task in plan.tasks if folder.policy_facts(task).exists()]
     facts = {task: read_policy_facts(folder.policy_facts(task)) for task in cloned}
+    written = ((folder.result(run), folder.failure(run)) for run in plan.training_runs())
+    ended = [done if done.exists() else failed for done, failed in written]
     return RlResults(
         __version__,
         json.dumps(record_to_json(plan)),
@@ -171,26 +160,17 @@ def _results(
         workers,
         {task: success for task, (success, _) in facts.items()},
         {task: fraction for task, (_, fraction) in facts.items()},
-        tuple(_ended_runs(plan, folder)),
+        tuple(read_training_run(path) for path in ended if path.exists()),
         offline,
     )
 
 
-def _ended_runs(plan: RlPlan, folder: StudyFolder) -> Iterator[TrainingRunResult]:
-    """Yield the records of the training runs that are finished or failed, in the order of the plan."""
-    for run in plan.training_runs():
-        found = [path for path in (folder.result(run), folder.failure(run)) if path.exists()]
-        yield from (read_training_run(path) for path in found[:1])
-
-
-def _add_seconds(folder: StudyFolder, seconds: float) -> float:
+def _add_seconds(path: Path, seconds: float) -> float:
     """Add the wall time of this start to that of earlier ones and return the sum."""
-    path, before = folder.path / _SECONDS, 0.0
-    if path.exists():
-        before = float(read_json(path)["seconds"])
+    total = seconds + (float(read_json(path)["seconds"]) if path.exists() else 0.0)
     with atomic_write(path) as partial_path:
-        partial_path.write_text(json.dumps({"seconds": before + seconds}), encoding="utf-8")
-    return before + seconds
+        partial_path.write_text(json.dumps({"seconds": total}), encoding="utf-8")
+    return total
 
 
 @dataclass
@@ -200,7 +180,7 @@ class ResultTable:
     total: int = 0
     results: list[TrainingRunResult] = field(default_factory=list)
 
-    def add(self, result: TrainingRunResult, number: int, total: int) -> None:
+    def add(self, result: TrainingRunResult, _number: int, total: int) -> None:
         """Add a training run that ended."""
         self.total = total
         self.results.append(result)
@@ -213,7 +193,8 @@ class ResultTable:
         for key in dict.fromkeys(map(_series, self.results)):
             own = [result for result in self.results if _series(result) == key]
             base, success = _percent(run.base_success for run in own), _percent(run.success for run in own)
-            table.add_row(*key, base, success, _seeds(own))
+            failed = sum(run.status == "failed" for run in own)
+            table.add_row(*key, base, success, f"{len(own) - failed}" + (f", {failed} failed" if failed else ""))
         return table
 
 
@@ -221,37 +202,23 @@ class ResultTable:
 def progress_display(*, quiet: bool) -> Iterator[Show]:
     """Show training runs as they end: as a table on a terminal, else as one line each; with `quiet` not at all."""
     if quiet or not sys.stderr.isatty():
-        yield _ignore if quiet else _print_line
+        yield (lambda *_: None) if quiet else _print_line
         return
     table = ResultTable()
     with Live(table, console=terminal_console(stderr=True), refresh_per_second=1):
         yield table.add
 
 
-def _ignore(result: TrainingRunResult, number: int, total: int) -> None:
-    pass
-
-
 def _print_line(result: TrainingRunResult, number: int, total: int) -> None:
-    print(f"{number} of {total}: {training_run_line(result)}", file=sys.stderr, flush=True)
-
-
-def training_run_line(result: TrainingRunResult) -> str:
-    """Return a training run in one line."""
     condition = "" if result.condition == "clean" else f" under {result.condition}"
-    head = f"{result.task}, {result.algorithm} on {result.reward}{condition}, seed {result.seed}"
-    if result.status == "failed":
-        return f"{head}: failed, {result.reason}"
-    return f"{head}: {_percent([result.base_success])} to {_percent([result.success])} in {result.seconds:.0f} s"
+    name = f"{result.task}, {result.algorithm} on {result.reward}{condition}, seed {result.seed}"
+    ended = f"{_percent([result.base_success])} to {_percent([result.success])} in {result.seconds:.0f} s"
+    ended = f"failed, {result.reason}" if result.status == "failed" else ended
+    print(f"{number} of {total}: {name}: {ended}", file=sys.stderr, flush=True)
 
 
 def _series(result: TrainingRunResult) -> tuple[str, str, str, str]:
     return result.task, result.reward, result.condition, result.algorithm
-
-
-def _seeds(results: list[TrainingRunResult]) -> str:
-    failed = sum(result.status == "failed" for result in results)
-    return f"{len(results) - failed}" + (f", {failed} failed" if failed else "")
 
 
 def _percent(values: Iterable[float | None]) -> str:

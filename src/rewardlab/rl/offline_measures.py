@@ -47,21 +47,17 @@ class HeldOutClips:
     task: str
     condition: Condition
 
-    @property
-    def file(self) -> str:
-        """Return the name of the file with their scores."""
-        return f"{self.task} {self.condition.name} {self.condition.severity}.parquet"
-
 
 def held_out_clips(plan: RlPlan) -> list[HeldOutClips]:
-    """Return every task under every condition that rewards are measured under, clean first."""
-    conditions = [Condition(), *stressed_conditions(plan)]
-    return [HeldOutClips(task, condition) for task in plan.tasks for condition in conditions]
+    """Return every task clean, and under the perturbations of the plan, else under those of its offline settings."""
+    own, settings = [parse_condition(text) for text in plan.conditions if text != CLEAN], plan.offline
+    given = [Condition(name, level) for name in settings.perturbations for level in settings.severities]
+    return [HeldOutClips(task, condition) for task in plan.tasks for condition in (Condition(), *(own or given))]
 
 
 def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Path:
     """Score the held-out clips with every reward, unless that was done; return the file of the scores."""
-    path = folder.offline / clips.file
+    path = folder.offline / f"{clips.task} {clips.condition.name} {clips.condition.severity}.parquet"
     if path.exists():
         return path
     episodes = held_out_episodes(plan, clips.task)
@@ -91,13 +87,12 @@ def _reward_values(
 def measure_rewards(plan: RlPlan, files: Sequence[Path]) -> tuple[OfflineMeasures, ...]:
     """Return the measures of each reward on the held-out episodes, task by task and over all."""
     trials = TrialTable(pa.concat_tables([_read(path) for path in files]))
-    return tuple(each for reward in plan.rewards for each in _by_task(reward, plan.tasks, trials))
-
-
-def _by_task(reward: str, tasks: Sequence[str], trials: TrialTable) -> list[OfflineMeasures]:
-    own = trials.where(trials.matches("model", reward))
-    by_task = [_measures(reward, task, own.where(own.matches("task", task))) for task in tasks]
-    return [*by_task, _measures(reward, "", own)]
+    found: list[OfflineMeasures] = []
+    for reward in plan.rewards:
+        own = trials.where(trials.matches("model", reward))
+        found += [_measures(reward, task, own.where(own.matches("task", task))) for task in plan.tasks]
+        found.append(_measures(reward, "", own))
+    return tuple(found)
 
 
 def held_out_episodes(plan: RlPlan, task: str) -> list[PolicyEpisode]:
@@ -107,17 +102,9 @@ def held_out_episodes(plan: RlPlan, task: str) -> list[PolicyEpisode]:
         rng = rng_for(plan.seed, "held out", task, index)
         scene = int(rng.integers(2**30)) + 2**31
         policy = make_policy(pick(list(POLICIES), rng), task, scene)
-        trajectory = simulate(task, scene, plan.control.steps, policy)
         nothing = np.zeros((1, 1), np.float32)
-        episodes.append(PolicyEpisode(nothing, nothing, trajectory))
+        episodes.append(PolicyEpisode(nothing, nothing, simulate(task, scene, plan.control.steps, policy)))
     return episodes
-
-
-def stressed_conditions(plan: RlPlan) -> list[Condition]:
-    """Return the perturbed conditions that rewards are measured under: the plan's own, else those of its settings."""
-    own = [parse_condition(text) for text in plan.conditions if text != CLEAN]
-    settings = plan.offline
-    return own or [Condition(name, level) for name in settings.perturbations for level in settings.severities]
 
 
 def _trial(reward: str, clip: Episode, value: RewardValue, condition: Condition) -> Trial:
@@ -162,16 +149,13 @@ def _measures(reward: str, task: str, trials: TrialTable) -> OfflineMeasures:
 def _accuracy_by_condition(table: TrialTable) -> dict[str, float | None]:
     """Return the success accuracy under each condition; severity 0 of every perturbation is the clean one."""
     names, levels = table.text("perturbation").tolist(), table.number("severity").astype(int).tolist()
-    conditions = sorted(set(zip(names, levels, strict=True)))
-    names = sorted({name for name, _ in conditions if name != CLEAN})
-    found = {
-        (name, level): _accuracy(table.where(table.matches("perturbation", name) & (table.number("severity") == level)))
-        for name, level in conditions
-    }
-    clean = {accuracy_at(name, 0): none_if_nan(found[CLEAN, 0]) for name in names}
-    return clean | {
-        accuracy_at(name, level): none_if_nan(found[name, level]) for name, level in conditions if name != CLEAN
-    }
+    found: dict[tuple[str, int], float | None] = {}
+    for name, level in sorted(set(zip(names, levels, strict=True))):
+        chosen = table.matches("perturbation", name) & (table.number("severity") == level)
+        found[name, level] = none_if_nan(_accuracy(table.where(chosen)))
+    clean = found.pop((CLEAN, 0), None)
+    every = {accuracy_at(name, 0): clean for name, _ in found}
+    return every | {accuracy_at(*condition): accuracy for condition, accuracy in found.items()}
 
 
 def _accuracy(trials: TrialTable) -> float:

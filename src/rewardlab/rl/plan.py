@@ -10,7 +10,6 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import record_from_json, record_to_json
 from rewardlab.core.seeding import digest
-from rewardlab.models import name_model
 from rewardlab.rl.diffusion_policy import DemonstrationMix, DiffusionSettings
 from rewardlab.rl.dsrl import Algorithm, SacSettings
 from rewardlab.rl.rendering import WatchSettings, parse_condition
@@ -92,7 +91,10 @@ class RlPlan:
         for condition in self.conditions:
             parse_condition(condition)
         for reward in self.rewards:
-            check_head(reward, self.heads)
+            step = parse_head(reward)[1] if reward.startswith(HEAD) else None
+            if step is not None and step not in (0, *self.heads.checkpoints):
+                known = self.heads.checkpoints
+                raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {known}")
         wrong = [name for name in self.algorithms if name not in get_args(Algorithm)]
         if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
             raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
@@ -105,26 +107,6 @@ class RlPlan:
             for algorithm, seed, task, condition, reward in itertools.product(*axes)
             if reward != TRUE or condition == self.conditions[0]  # the truth is the same in every condition
         ]
-
-    @property
-    def learned_heads(self) -> tuple[str, ...]:
-        """Return the rewards that are heads trained by the study itself."""
-        return tuple(reward for reward in self.rewards if reward.startswith(HEAD))
-
-
-def check_head(reward: str, heads: HeadSettings) -> None:
-    """Raise where a reward is a head that the study will not train."""
-    if reward.startswith(HEAD):
-        _, step = parse_head(reward)
-        if step is not None and step not in (0, *heads.checkpoints):
-            raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {heads.checkpoints}")
-
-
-def check_models(plan: RlPlan) -> None:
-    """Raise where a reward names no model here; reading a plan does not need its models."""
-    for reward in plan.rewards:
-        if reward != TRUE and not reward.startswith(HEAD):
-            name_model(reward)
 
 
 def read_rl_plan(path: Path) -> RlPlan:

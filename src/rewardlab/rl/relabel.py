@@ -32,9 +32,7 @@ from rewardlab.data.lerobot import progress_table
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
 
-_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # names of episodes in LeRobot datasets
-
-Numbers = NDArray[np.float64]
+_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # names of episodes in LeRobot datasets; others have their place
 
 
 @dataclass(frozen=True)
@@ -76,10 +74,12 @@ def relabel(
         raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
     episodes = _read_episodes(str(data), limit)
     name, trials = _score_episodes(episodes, settings, execution, scoring, budget)
-    curves = [
-        every_frame(episode, sample_frames(episode, policy), trial)
-        for episode, trial in zip(episodes, trials, strict=True)
-    ]
+    curves: list[NDArray[np.float64]] = []
+    for episode, trial in zip(episodes, trials, strict=True):
+        shown, every = sample_frames(episode, policy).clip.positions, episode.clip.positions
+        curves.append(
+            np.full(len(every), np.nan) if trial.progress is None else np.interp(every, shown, trial.progress)
+        )
     reasons = [trial.reason or "the model gives no progress" for trial in trials if trial.progress is None]
     if len(reasons) == len(episodes):
         raise ModelError(f"{name} gave no progress for any episode; the first reason: {reasons[0]}")
@@ -136,13 +136,6 @@ def _score_episodes(
     return named.name, [trials[planned_trial(context, each, named, CLEAN_CONDITION).id] for each in episodes]
 
 
-def every_frame(episode: Episode, shown: Episode, trial: Trial) -> Numbers:
-    """Return the progress at every frame of an episode, interpolated between the shown ones; nan without a score."""
-    if trial.progress is None:
-        return np.full(len(episode.clip), np.nan)
-    return np.interp(episode.clip.positions, shown.clip.positions, trial.progress)
-
-
 def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
     contents = open_dataset(data)
     if contents.problems:
@@ -150,13 +143,8 @@ def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
             f"{data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
             "through the whole dataset, so mend it first"
         )
-    numbers = [episode_number(episode, place) for place, episode in enumerate(contents.episodes)]
+    named = [_NUMBERED.match(episode.id) for episode in contents.episodes]
+    numbers = [int(found[1]) if found else place for place, found in enumerate(named)]
     if numbers != list(range(len(numbers))):
         raise PlanError(f"the episodes of {data} must be 0, 1, 2, ..., each once; name one camera as DATA@CAMERA")
     return contents.episodes[:limit]
-
-
-def episode_number(episode: Episode, place: int) -> int:
-    """Return the index of an episode: the one in its name where it is numbered as in LeRobot, else its place."""
-    numbered = _NUMBERED.match(episode.id)
-    return int(numbered[1]) if numbered else place

@@ -27,8 +27,6 @@ from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
 _CLIP_FRAMES, _CLIP_FPS, _CLIP_VIEW = 24, 12, CameraView("right", 160)  # of videos that are kept for the page
 
-Edits = tuple[tuple[str, tuple[float, ...]], ...]
-
 
 @dataclass(frozen=True)
 class WatchSettings:
@@ -85,7 +83,7 @@ class RenderedFrames:
     trajectory: Trajectory
     steps: tuple[int, ...]
     view: CameraView
-    edits: Edits = ()
+    edits: tuple[tuple[str, tuple[float, ...]], ...] = ()
 
     @cached_property
     def digest(self) -> str:
@@ -117,33 +115,31 @@ def watch(trajectory: Trajectory, settings: WatchSettings, condition: Condition,
         return condition.perturbation(clean, condition.severity, seed).episode
     rng = rng_for(seed, condition.name, clean.clip.source.digest)
     amounts = edit.sample(edit.table[condition.severity - 1], rng)
-    source = RenderedFrames(trajectory, _steps(trajectory, settings), settings.view, ((edit.edit, amounts),))
+    source = RenderedFrames(trajectory, _steps(trajectory, settings.frames), settings.view, ((edit.edit, amounts),))
     return replace(clean, clip=replace(clean.clip, source=source))
 
 
 def clean_clip(trajectory: Trajectory, settings: WatchSettings, seed: int) -> Episode:
     """Return the episode without any perturbation."""
-    steps, last = _steps(trajectory, settings), trajectory.readings[-1]
+    steps, last = _steps(trajectory, settings.frames), trajectory.readings[-1]
     source = RenderedFrames(trajectory, steps, settings.view)
     order = np.arange(len(steps))
     clip = Clip(source, order, order, STEPS_PER_SECOND * (len(steps) - 1) / steps[-1], 3 * settings.size**2)
     truth = Label(last.level, last.success, tuple(float(trajectory.progress[step]) for step in steps))
     text = draw_instruction(trajectory, "train", rng_for(seed, "instruction", trajectory.task, trajectory.seed))
-    name = f"{trajectory.task}-{source.digest}"
-    return Episode(
-        name, text, clip, truth, Provenance(subset="metaworld", task=trajectory.task, camera=settings.camera)
-    )
+    provenance = Provenance(subset="metaworld", task=trajectory.task, camera=settings.camera)
+    return Episode(f"{trajectory.task}-{source.digest}", text, clip, truth, provenance)
 
 
-def _steps(trajectory: Trajectory, settings: WatchSettings) -> tuple[int, ...]:
-    picked = np.linspace(0, len(trajectory.actions), settings.frames).round().astype(int)
-    return tuple(int(step) for step in picked)
+def _steps(trajectory: Trajectory, frames: int) -> tuple[int, ...]:
+    """Return the steps of evenly spaced frames, the first and the last among them."""
+    return tuple(np.linspace(0, len(trajectory.actions), frames).round().astype(int).tolist())
 
 
 def keep_clip(episode: PolicyEpisode, folder: Path, name: str) -> str:
     """Write the video of an episode and return the name of its file."""
-    steps = np.linspace(0, len(episode.trajectory.actions), _CLIP_FRAMES).round().astype(int).tolist()
-    frames = render_rollout(episode.trajectory, steps, _CLIP_VIEW, tiled=True)
+    steps = _steps(episode.trajectory, _CLIP_FRAMES)
+    frames = render_rollout(episode.trajectory, list(steps), _CLIP_VIEW, tiled=True)
     folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{name}.mp4") as partial:
         encode(frames, partial, _CLIP_FPS, crf=26)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Literal, TypeVar
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import meaning, read_json, record_from_json, record_to_json
@@ -109,8 +109,7 @@ def write_results(results: RlResults, folder: Path) -> None:
 
 def read_results(folder: Path) -> RlResults:
     """Return the study of a folder."""
-    content: Any = _read(folder / RESULTS, "run `rewardlab study rl PLAN` first")
-    return _record(RlResults, content, folder / RESULTS)
+    return _read(RlResults, folder / RESULTS, "run `rewardlab study rl PLAN` first")
 
 
 def write_training_run(result: TrainingRunResult, path: Path) -> None:
@@ -121,17 +120,14 @@ def write_training_run(result: TrainingRunResult, path: Path) -> None:
 
 def read_training_run(path: Path) -> TrainingRunResult:
     """Return the record of one training run."""
-    return _record(TrainingRunResult, _read(path, "remove it to repeat the training run"), path)
+    return _read(TrainingRunResult, path, "remove it to repeat the training run")
 
 
-def _read(path: Path, advice: str) -> Any:
+def _read(kind: Callable[..., Kind], path: Path, advice: str) -> Kind:
     try:
-        return read_json(path)
+        content = read_json(path)
     except (OSError, ValueError) as error:
         raise RunError(f"{path} cannot be read ({error}); {advice}") from error
-
-
-def _record(kind: Callable[..., Kind], content: Any, path: Path) -> Kind:
     try:
         return record_from_json(kind, content)
     except ValueError as error:

@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, get_args
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 import torch
@@ -65,7 +65,8 @@ class TrueReward:
 
     def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
         """Return the true binary reward of each episode."""
-        return [RewardValue(float(e.success), 5.0 if e.success else float(_level(e))) for e in episodes]
+        levels = [5.0 if e.success else float(e.trajectory.readings[-1].level) for e in episodes]
+        return [RewardValue(float(e.success), level) for e, level in zip(episodes, levels, strict=True)]
 
 
 @dataclass
@@ -90,22 +91,27 @@ class ModelEpisodeReward:
         """Return the rewards of clips that are rendered already."""
         clips = [clip for clip in watched if isinstance(clip, Episode)]
         shown = clips if self.sees_truth else [strip_labels(clip) for clip in clips]
-        answers = iter(validated_answers(self.model, shown)) if shown else iter(())
-        return [_reward_value(next(answers) if isinstance(clip, Episode) else clip) for clip in watched]
+        answers = iter(validated_answers(self.model, shown) if shown else ())
+        found = [next(answers) if isinstance(clip, Episode) else clip for clip in watched]
+        return [
+            RewardValue(None, reason=answer.reason)
+            if isinstance(answer, Failure)
+            else RewardValue((answer.level - 1) / 4, answer.level)
+            for answer in found
+        ]
 
 
 def watched_clips(
     episodes: Sequence[PolicyEpisode], settings: WatchSettings, condition: Condition, seed: int
 ) -> list[Watched]:
     """Return the episodes as a reward model sees them under a condition."""
-    return [_watched(episode, settings, condition, seed) for episode in episodes]
-
-
-def _watched(episode: PolicyEpisode, settings: WatchSettings, condition: Condition, seed: int) -> Watched:
-    try:
-        return watch(episode.trajectory, settings, condition, seed)
-    except NotApplicable as error:
-        return Failure(f"{condition.name} does not apply: {error}")
+    watched: list[Watched] = []
+    for episode in episodes:
+        try:
+            watched.append(watch(episode.trajectory, settings, condition, seed))
+        except NotApplicable as error:
+            watched.append(Failure(f"{condition.name} does not apply: {error}"))
+    return watched
 
 
 def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Condition, seed: int) -> EpisodeReward:
@@ -116,16 +122,6 @@ def open_reward(name: str, heads: Path, settings: WatchSettings, condition: Cond
         return ModelEpisodeReward(open_head(name, heads), False, settings, condition, seed)
     named = name_model(name)
     return ModelEpisodeReward(build_model(named, Budget()), named.sees_truth, settings, condition, seed)
-
-
-def _reward_value(answer: Answer) -> RewardValue:
-    if isinstance(answer, Failure):
-        return RewardValue(None, reason=answer.reason)
-    return RewardValue((answer.level - 1) / 4, answer.level)
-
-
-def _level(episode: PolicyEpisode) -> int:
-    return episode.trajectory.readings[-1].level
 
 
 @dataclass(frozen=True)
@@ -204,7 +200,12 @@ def encode_clips(encoder: PocketRewardModel, episodes: Sequence[Episode], frames
     shown = [episode.frames for episode in episodes]
     picked = [clip[np.linspace(0, len(clip) - 1, frames).round().astype(int)] for clip in shown]
     tokens = np.stack([clip.reshape(frames, -1) for clip in encoder.encode_frames(picked)])
-    return tokens.astype(np.float32), np.stack([_sentence(encoder, episode.instruction) for episode in episodes])
+    vectors, words = encoder.vocabulary.vectors, list[Numbers]()
+    for episode in episodes:
+        ids = encoder.vocabulary.piece_ids(episode.instruction)
+        known = vectors[ids[ids >= 0]]
+        words.append(np.asarray(known.mean(axis=0) if len(known) else np.zeros(vectors.shape[1]), np.float32))
+    return tokens.astype(np.float32), np.stack(words)
 
 
 def collect_clips(
@@ -234,6 +235,7 @@ def join_clips(parts: Sequence[LabelledClips]) -> LabelledClips:
 
 def train_head(kind: HeadKind, clips: LabelledClips, settings: HeadSettings, folder: Path, seed: int) -> None:
     """Train one head and write its weights at every checkpoint; all kinds see the same clips in the same order."""
+    torch.set_num_threads(1)
     torch.manual_seed(int(rng_for(seed, "reward head").integers(2**31)))
     head = RewardHead(settings.frames, clips.words.shape[1], settings.hidden, kind)
     optimizer = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=1e-2)
@@ -260,11 +262,10 @@ def parse_head(name: str) -> tuple[HeadKind, int | None]:
 
 def open_head(name: str, folder: Path) -> HeadModel:
     """Return the head of a name from the folder of the study that trained it."""
-    kind, mark, step = name.removeprefix(HEAD).partition("@")
-    path = folder / f"{kind}{mark}{step}.pt"
+    path = folder / f"{name.removeprefix(HEAD)}.pt"
     try:
         state = torch.load(path, weights_only=True)
-        head = RewardHead(state["frames"], state["words"], state["hidden"], kind)  # type: ignore[arg-type]
+        head = RewardHead(state["frames"], state["words"], state["hidden"], parse_head(name)[0])
         head.load_state_dict(state["head"])
     except Exception as error:  # torch has many errors for a file that is not what it was
         raise RunError(f"{path} holds no reward head ({error}); remove it to train it again") from error
@@ -283,16 +284,9 @@ def open_encoder() -> PocketRewardModel:
 
 def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:
     words = head.mlp[0].in_features - settings.frames * settings.hidden
-    state: dict[str, Any] = {"head": head.state_dict(), "frames": settings.frames, "words": words}
+    shape = {"frames": settings.frames, "words": words, "hidden": settings.hidden}
     with atomic_write(path) as partial:
-        torch.save(state | {"hidden": settings.hidden}, partial)
-
-
-def _sentence(encoder: PocketRewardModel, text: str) -> Numbers:
-    ids = encoder.vocabulary.piece_ids(text)
-    known = ids[ids >= 0]
-    vectors = encoder.vocabulary.vectors
-    return np.asarray(vectors[known].mean(axis=0) if len(known) else np.zeros(vectors.shape[1]), np.float32)
+        torch.save({"head": head.state_dict(), **shape}, partial)
 
 
 def _score(kind: HeadKind, logits: Tensor) -> Score:

@@ -69,19 +69,9 @@ class PolicyEpisode:
         return self.trajectory.readings[-1].success
 
 
-def open_simulators(task: str, count: int) -> list[SteppedRollout]:
-    """Return so many simulators of a task; a process opens them once, since a reset clears all state."""
-    return list(_opened(task, count))
-
-
-def reopen_simulators(task: str, count: int) -> list[SteppedRollout]:
-    """Return fresh simulators in the place of those that failed."""
-    _opened.cache_clear()
-    return open_simulators(task, count)
-
-
 @lru_cache(maxsize=2)
-def _opened(task: str, count: int) -> tuple[SteppedRollout, ...]:
+def open_simulators(task: str, count: int) -> tuple[SteppedRollout, ...]:
+    """Return so many simulators of a task; a process opens them once, since a reset clears all state."""
     return tuple(SteppedRollout(task) for _ in range(count))
 
 
@@ -92,25 +82,17 @@ def roll_out(
     episodes: list[PolicyEpisode] = []
     for start in range(0, len(seeds), len(simulators)):
         some = seeds[start : start + len(simulators)]
-        episodes += _roll_out_together(simulators[: len(some)], some, decide, control)
+        used = simulators[: len(some)]
+        reset = [simulator.reset(seed) for simulator, seed in zip(used, some, strict=True)]
+        seen, chosen = [np.stack(reset).astype(np.float32)], list[Numbers]()
+        for number in range(control.decisions):
+            decision = decide(seen[-1], number)
+            chosen.append(decision.choices)
+            after = [_play(simulator, chunk, control) for simulator, chunk in zip(used, decision.chunks, strict=True)]
+            seen.append(np.stack(after).astype(np.float32))
+        parts = zip(np.stack(seen, axis=1), np.stack(chosen, axis=1), used, strict=True)
+        episodes += [PolicyEpisode(obs, choices, simulator.trajectory()) for obs, choices, simulator in parts]
     return episodes
-
-
-def _roll_out_together(
-    simulators: Sequence[SteppedRollout], seeds: Sequence[int], decide: Decide, control: Control
-) -> list[PolicyEpisode]:
-    seen = [
-        np.stack([simulator.reset(seed) for simulator, seed in zip(simulators, seeds, strict=True)]).astype(np.float32)
-    ]
-    chosen: list[Numbers] = []
-    for number in range(control.decisions):
-        decision = decide(seen[-1], number)
-        chosen.append(decision.choices)
-        after = [_play(simulator, chunk, control) for simulator, chunk in zip(simulators, decision.chunks, strict=True)]
-        seen.append(np.stack(after).astype(np.float32))
-    observations, choices = np.stack(seen, axis=1), np.stack(chosen, axis=1)
-    parts = zip(observations, choices, simulators, strict=True)
-    return [PolicyEpisode(obs, choice, simulator.trajectory()) for obs, choice, simulator in parts]
 
 
 def _play(simulator: SteppedRollout, chunk: Numbers, control: Control) -> NDArray[np.float64]:

@@ -3,8 +3,9 @@
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun
 from rewardlab.rl.rendering import hacked_episode, keep_clip, parse_condition
 from rewardlab.rl.results import TRAINING_RUNS, CurvePoint, FalseSuccess, HackedEpisode, TrainingRunResult
 from rewardlab.rl.rewards import EpisodeReward, RewardValue, open_reward
-from rewardlab.rl.rollouts import Decide, PolicyEpisode, open_simulators, reopen_simulators, roll_out
+from rewardlab.rl.rollouts import Decide, PolicyEpisode, open_simulators, roll_out
 from rewardlab.worlds.metaworld.physics import SteppedRollout
 
 OBSERVATION_SIZE = 39  # of every Meta-World task
@@ -46,13 +47,6 @@ def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
         partial.write_text(json.dumps(facts) + "\n", encoding="utf-8")
 
 
-def open_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> DiffusionPolicy:
-    """Return the base policy of a task."""
-    policy = DiffusionPolicy(OBSERVATION_SIZE, plan.control.chunk_size, plan.policy)
-    policy.load(folder.policy(task))
-    return policy
-
-
 def read_policy_facts(path: Path) -> tuple[float, float]:
     """Return the success of a base policy, and the fraction of successes among its demonstrations."""
     try:
@@ -63,13 +57,8 @@ def read_policy_facts(path: Path) -> tuple[float, float]:
 
 
 def evaluation_scenes(plan: RlPlan, task: str, count: int) -> list[int]:
-    """Return the seeds of the scenes in which every policy of a task is evaluated."""
+    """Return the seeds of the scenes in which every policy of a task is evaluated; none trains on them."""
     return [int(rng_for(plan.seed, "evaluation", task, index).integers(2**30)) for index in range(count)]
-
-
-def training_scene(run_seed: int, task: str, index: int) -> int:
-    """Return the seed of a training scene; no evaluation uses one of these."""
-    return int(rng_for(run_seed, "training", task, index).integers(2**30)) + 2**30
 
 
 @dataclass
@@ -85,7 +74,7 @@ class Progress:
     base_scored: int = 0
     seconds: float = 0.0
     reward_seconds: float = 0.0
-    points: list[dict[str, float]] = field(default_factory=list)
+    points: list[dict[str, Any]] = field(default_factory=list)  # CurvePoints as JSON
 
 
 @dataclass(eq=False)
@@ -97,7 +86,7 @@ class PolicyTraining:
     run: TrainingRun
     policy: SteeredPolicy
     reward: EpisodeReward
-    simulators: list[SteppedRollout]
+    simulators: Sequence[SteppedRollout]
     progress: Progress
 
     def train(self) -> TrainingRunResult:
@@ -111,45 +100,39 @@ class PolicyTraining:
             self.progress.seconds = spent + time.perf_counter() - started
             self.progress.reward_seconds = reward_before + self.reward.seconds
             if self.progress.episodes // every > before // every and self.progress.episodes < schedule.episodes:
-                self._evaluate_along()
+                scenes = evaluation_scenes(self.plan, self.run.task, schedule.evaluated)
+                self._add_point(self._roll_out(scenes, self.policy.exploit()))
+                self.save()
         if self.progress.unscored == self.progress.queried:
             raise ModelError(
                 f"{self.run.reward} scored none of {self.progress.queried} episodes, so that nothing was learned: "
                 f"{self.progress.unscored_reason}"
             )
         result = self._finish()
-        seconds = spent + time.perf_counter() - started
-        return TrainingRunResult(**vars(result) | {"seconds": seconds})
+        return replace(result, seconds=spent + time.perf_counter() - started)
 
     def _learn_round(self) -> None:
         """Run one episode in every simulator, compute their rewards, and learn from those that have one."""
         done, schedule, run = self.progress.episodes, self.plan.schedule, self.run
         count = min(schedule.simulators, schedule.episodes - done)
-        scenes = [training_scene(run.seed, run.task, done + index) for index in range(count)]
+        drawn = [rng_for(run.seed, "training", run.task, done + index).integers(2**30) for index in range(count)]
+        scenes = [int(scene) + 2**30 for scene in drawn]  # evaluation scenes lie below 2**30
         episodes = self._roll_out(scenes, self.policy.explore(run.seed, done))
         values = self.reward.compute(episodes)
-        self._count(episodes, values)
-        paired = zip(episodes, values, strict=True)
-        scored = [(episode, value.reward) for episode, value in paired if value.reward is not None]
-        self.policy.learn([episode for episode, _ in scored], [reward for _, reward in scored], run.seed, done)
-        self.progress.episodes += count
-
-    def _count(self, episodes: Sequence[PolicyEpisode], values: Sequence[RewardValue]) -> None:
         progress = self.progress
         progress.queried += len(values)
         progress.unscored += sum(value.reward is None for value in values)
         first = next((value.reason for value in values if value.reason), "")
         progress.unscored_reason = progress.unscored_reason or first
-        if progress.episodes < self.plan.sac.initial_episodes:
+        if done < self.plan.sac.initial_episodes:
             counted = false_success(episodes, values)
             progress.base_failures += counted.failures
             progress.base_called += counted.called
             progress.base_scored += counted.episodes
-
-    def _evaluate_along(self) -> None:
-        scenes = evaluation_scenes(self.plan, self.run.task, self.plan.schedule.evaluated)
-        self._add_point(self._roll_out(scenes, self.policy.exploit()))
-        self.save()
+        paired = zip(episodes, values, strict=True)
+        scored = [(episode, value.reward) for episode, value in paired if value.reward is not None]
+        self.policy.learn([episode for episode, _ in scored], [reward for _, reward in scored], run.seed, done)
+        progress.episodes += count
 
     def _add_point(self, episodes: Sequence[PolicyEpisode]) -> None:
         success = float(np.mean([episode.success for episode in episodes]))
@@ -164,20 +147,17 @@ class PolicyTraining:
         episodes = self._roll_out(scenes, self.policy.exploit())
         self._add_point(episodes)
         values = self.reward.compute(episodes)
+        names = (run.task, run.reward, run.condition, run.algorithm, run.seed)
         clips = [
             keep_clip(e, self.folder.training_run(run), f"final-{n}") for n, e in enumerate(episodes[: schedule.clips])
         ]
         return TrainingRunResult(
-            run.task,
-            run.reward,
-            run.condition,
-            run.algorithm,
-            run.seed,
+            *names,
             "finished",
             "",
             read_policy_facts(self.folder.policy_facts(run.task))[0],
             progress.points[-1]["success"],
-            tuple(_point(point) for point in progress.points),
+            tuple(CurvePoint(**point) for point in progress.points),
             progress.queried,
             progress.unscored,
             progress.unscored_reason,
@@ -207,7 +187,8 @@ class PolicyTraining:
         try:
             return roll_out(self.simulators, scenes, decide, self.plan.control)
         except SimulatorError:
-            self.simulators = reopen_simulators(self.run.task, len(self.simulators))
+            open_simulators.cache_clear()
+            self.simulators = open_simulators(self.run.task, len(self.simulators))
             return roll_out(self.simulators, scenes, decide, self.plan.control)
 
     def save(self) -> None:
@@ -234,7 +215,8 @@ def open_training_run(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> Po
     """Return a training run ready to train, resumed from its checkpoint if there is one."""
     torch.set_num_threads(1)
     torch.manual_seed(run.seed)  # of the first weights
-    base = open_base_policy(plan, folder, run.task)
+    base = DiffusionPolicy(OBSERVATION_SIZE, plan.control.chunk_size, plan.policy)
+    base.load(folder.policy(run.task))
     policy = SteeredPolicy(base, run.algorithm, plan.sac, plan.control, plan.schedule.episodes)
     condition = parse_condition(run.condition)
     reward = open_reward(run.reward, folder.heads, plan.watch, condition, plan.seed)
@@ -250,7 +232,3 @@ def false_success(episodes: Sequence[PolicyEpisode], values: Sequence[RewardValu
     scored = [(episode, value) for episode, value in paired if value.reward is not None]
     failures = [value for episode, value in scored if not episode.success]
     return FalseSuccess(len(failures), sum(value.called_success for value in failures), len(scored))
-
-
-def _point(point: dict[str, float]) -> CurvePoint:
-    return CurvePoint(int(point["episodes"]), int(point["steps"]), point["success"], point["progress"])

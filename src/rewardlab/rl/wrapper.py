@@ -89,7 +89,8 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
         if self.stream.is_due(ended=ended):
             self.stream.update(self.timed.answers([self.stream.episode()])[0])
         reward = self.stream.reward(ended=ended)
-        noted = {"env_reward": float(own), **_notes(self.stream)}
+        noted = {"level": self.stream.level, "progress": self.stream.progress, "success": self.stream.succeeded}
+        noted |= {"env_reward": float(own), "abstained": self.stream.abstained}
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
     def _frame(self, observation: Any) -> Frames:
@@ -113,9 +114,9 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Start an episode in every environment."""
         observations, infos = self.env.reset(seed=seed, options=options)
-        frames = self._frames(observations)
-        for index in range(self.num_envs):
-            self._start(index, frames[index])
+        self.streams = [replace(stream) for stream in self.streams]
+        for stream, frame in zip(self.streams, self._frames(observations), strict=True):
+            stream.add(frame)
         self._ended[:] = False
         return observations, infos
 
@@ -124,12 +125,14 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         observations, own, terminated, truncated, infos = self.env.step(actions)
         ended, frames = np.logical_or(terminated, truncated), self._frames(observations)
         going_on = [index for index in range(self.num_envs) if not self._ended[index]]
-        for index in range(self.num_envs):
+        for index, frame in enumerate(frames):
             if self._ended[index]:
-                self._start(index, frames[index])
-            else:
-                self.streams[index].add(frames[index])
-        self._score([index for index in going_on if self.streams[index].is_due(ended=bool(ended[index]))])
+                self.streams[index] = replace(self.streams[index])
+            self.streams[index].add(frame)
+        due = [self.streams[index] for index in going_on if self.streams[index].is_due(ended=bool(ended[index]))]
+        answers = self.timed.answers([stream.episode() for stream in due]) if due else []
+        for stream, answer in zip(due, answers, strict=True):
+            stream.update(answer)
         rewards = np.zeros(self.num_envs)
         for index in going_on:
             rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
@@ -137,28 +140,9 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
         return observations, rewards, terminated, truncated, {**infos, INFO: noted}
 
-    def _start(self, index: int, frame: Frames) -> None:
-        self.streams[index] = replace(self.streams[index])
-        self.streams[index].add(frame)
-
-    def _score(self, due: Sequence[int]) -> None:
-        if due:
-            answers = self.timed.answers([self.streams[index].episode() for index in due])
-            for index, answer in zip(due, answers, strict=True):
-                self.streams[index].update(answer)
-
     def _frames(self, observations: Any) -> list[Frames]:
         shown = observations[self.image_key] if self.image_key else self.env.render()
         return [np.array(frame) for frame in shown]
-
-
-def _notes(stream: RewardStream) -> dict[str, Any]:
-    return {
-        "level": stream.level,
-        "progress": stream.progress,
-        "success": stream.succeeded,
-        "abstained": stream.abstained,
-    }
 
 
 def _require_frames(render_mode: str | None, image_key: str) -> None:
