@@ -3,9 +3,9 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
 from rewardlab.augmentation.batched_teacher import BatchedTeacher, CallCache, FactoryWorkers
 from rewardlab.augmentation.labels import clip_episodes, validate_rows
@@ -107,7 +107,7 @@ def data_augment(
         rewardlab data augment demos --out negatives
         rewardlab data augment demos --vision openai:gpt-5@https://api.openai.com --max-cost 20 --dry-run
     """
-    plan = _checked_plan(**locals())
+    plan = _checked_plan(locals())
     rows = _read_rows(plan)
     if not execution.quiet:
         print(one_line(_forecast(plan, rows).sentence), file=sys.stderr)
@@ -128,7 +128,7 @@ def data_augment(
 
 def forecast_augmentation(**settings: Any) -> "QuestionForecast":
     """Return what `data_augment` with all these settings would send at most; nothing is sent or written."""
-    plan = _checked_plan(**settings)
+    plan = _checked_plan(settings)
     return _forecast(plan, _read_rows(plan))
 
 
@@ -148,24 +148,10 @@ class _Plan:
     seed: int
 
 
-def _checked_plan(
-    *,
-    data: str | Path,
-    out: Path | str,
-    stage: str | Sequence[str],
-    vision: str,
-    text: str,
-    attempts: int,
-    per_source: int,
-    splits: str | Sequence[str],
-    cache_dir: Path | str | None,
-    skip_invalid: bool,
-    seed: int,
-    execution: Execution,
-    budget: Budget,
-) -> _Plan:
+def _checked_plan(given: Mapping[str, Any]) -> _Plan:
     """Return the settings of `data_augment` after a check; PlanError where they cannot be followed."""
-    out, chosen, splits = Path(out), several(stage), several(splits)
+    out, chosen, splits = Path(given["out"]), several(given["stage"]), several(given["splits"])
+    attempts, per_source, cache_dir = given["attempts"], given["per_source"], given["cache_dir"]
     for name in chosen:
         find({known: known for known in (*STAGES, ALL)}, name, "stage")
     if store_address(out):
@@ -175,9 +161,10 @@ def _checked_plan(
     if not parse_shares(splits):
         raise PlanError("splits must name at least one split, such as train=1")
     stages = STAGES if ALL in chosen else tuple(known for known in STAGES if known in chosen)
-    teachers: dict[Role, NamedTeacher] = {"vision": name_teacher(vision), "text": name_teacher(text)}
+    teachers = {role: name_teacher(given[role]) for role in get_args(Role)}
     cache = out / ".calls" if cache_dir is None else Path(cache_dir)
-    return _Plan(str(data), out, stages, teachers, attempts, per_source, splits, cache, skip_invalid, seed)
+    rest = (attempts, per_source, splits, cache, given["skip_invalid"], given["seed"])
+    return _Plan(str(given["data"]), out, stages, teachers, *rest)
 
 
 def _read_rows(plan: _Plan) -> list[DatasetRow]:
@@ -305,7 +292,7 @@ def _split(
         own = [row for row in rejected if sources.get(row["provenance"]["source_episode"]) == name]
         part = StageRows(tuple(members))
         written[name] = write_dataset(folder / name, part, own, pairwise, workers.write_videos)
-    report = {name: balance_of(part.kept).as_json() for name, part in written.items()}
+    report = {name: asdict(balance_of(part.kept)) for name, part in written.items()}
     with atomic_write(folder / BALANCE) as partial:
         partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     every = joined(written.values())
@@ -313,23 +300,20 @@ def _split(
 
 
 def _stopped(plan: _Plan, teacher: BatchedTeacher, stop: BaseException) -> Interrupted:
-    kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
-    count = teacher.queried.total()
+    kind, count = StoppedByModel if isinstance(stop, StopRun) else Interrupted, teacher.queried.total()
     why = str(stop) or "stopped by Ctrl-C"
     return kind(f"{why}; the answers to {count:,} questions are kept; the same command continues in {plan.out}")
 
 
 def augmentation_lines(made: Augmented) -> list[str]:
     """Return what is printed of a finished augmentation: one line per stage, and one about the questions."""
-    questions = f"questions to teachers: {_counts(made.queried)}; answered by the cache: {_counts(made.cached)}"
-    return [*map(_stage_line, made.stages), questions]
-
-
-def _stage_line(report: StageReport) -> str:
-    levels = ", ".join(f"{level}: {count:,}" for level, count in report.levels.items())
-    rejected = f", {report.rejected:,} rejected" if report.rejected else ""
-    return f"{report.stage}: {report.kept:,} rows{rejected}; by level {levels}; {report.folder}"
-
-
-def _counts(counts: Mapping[str, int]) -> str:
-    return ", ".join(f"{kind} {count:,}" for kind, count in counts.items()) or "none"
+    lines = []
+    for report in made.stages:
+        levels = ", ".join(f"{level}: {count:,}" for level, count in report.levels.items())
+        rejected = f", {report.rejected:,} rejected" if report.rejected else ""
+        lines.append(f"{report.stage}: {report.kept:,} rows{rejected}; by level {levels}; {report.folder}")
+    queried, cached = (
+        ", ".join(f"{kind} {count:,}" for kind, count in counts.items()) or "none"
+        for counts in (made.queried, made.cached)
+    )
+    return [*lines, f"questions to teachers: {queried}; answered by the cache: {cached}"]

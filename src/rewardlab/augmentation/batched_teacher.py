@@ -4,8 +4,6 @@ Teachers behind a server are queried by the command itself, so that one process 
 Teachers without a server run on the workers.
 """
 
-import json
-import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,17 +12,16 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Queries, Question, Role, TeacherAnswer
 from rewardlab.augmentation.teachers import NamedTeacher, Teacher
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import RunError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
-from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Execution
-from rewardlab.core.storage import writable
+from rewardlab.core.storage import append_to_journal, read_journal, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.core.trial import Failure
 from rewardlab.data.duplicates import HashedVideo, Video
@@ -47,7 +44,14 @@ class CallCache:
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
             self.path.touch()
-        self._answers = _read(self.path)
+        try:
+            entries = list(read_journal(self.path, ("key", "answer")))
+        except OSError as error:
+            advice = "fix the permission or name another --cache-dir"
+            raise RunError(f"cannot read {self.path}: {error.strerror}; {advice}") from error
+        pairs, most = [(entry["key"], entry["answer"]) for entry in entries], ANSWER_CHARACTERS.value
+        sound = [pair for pair in pairs if all(isinstance(part, str) for part in pair) and len(pair[1]) <= most]
+        self._answers: dict[str, str] = dict(sound)
 
     def find(self, teacher: NamedTeacher, question: Question) -> str | None:
         """Return the answer of this teacher to this question, None where there is none yet."""
@@ -57,11 +61,8 @@ class CallCache:
         """Append an answer to the file; once this returns, a crash does not lose it."""
         key = _key(teacher, question)
         about = {"teacher": teacher.name, "prompt_hash": question.prompt_hash, "kind": question.kind}
-        line = json.dumps({"key": key, **about, "answer": answer})
-        with writable(self.path), self.path.open("ab") as file:
-            file.write(b"\n" + line.encode())  # a newline first: a torn line before this one ends here
-            file.flush()
-            os.fsync(file.fileno())
+        with writable(self.path):
+            append_to_journal(self.path, {"key": key, **about, "answer": answer})
         self._answers[key] = answer
 
     def __len__(self) -> int:
@@ -72,114 +73,52 @@ def _key(teacher: NamedTeacher, question: Question) -> str:
     return digest(teacher.identity, question.prompt_hash, MAX_TOKENS[question.kind])
 
 
-def _read(path: Path) -> dict[str, str]:
-    known: dict[str, str] = {}
-    try:
-        with path.open("rb") as file:
-            for line in file:
-                entry = _entry(line)
-                if entry is not None:
-                    known[entry[0]] = entry[1]
-    except OSError as error:
-        raise RunError(
-            f"cannot read {path}: {error.strerror}; fix the permission or name another --cache-dir"
-        ) from error
-    return known
-
-
-def _entry(line: bytes) -> tuple[str, str] | None:
-    try:
-        entry = parse_json(line)
-        key, answer = entry["key"], entry["answer"]
-    except (ValueError, LookupError, TypeError):
-        return None
-    sound = isinstance(key, str) and isinstance(answer, str) and len(answer) <= ANSWER_CHARACTERS.value
-    return (key, answer) if sound else None
-
-
 @dataclass
 class BuiltTeachers:
-    """The teachers of one worker, each built on first use."""
+    """The teachers of one process, each built on first use."""
 
     named: Mapping[Role, NamedTeacher]
+    budget: Budget = field(default_factory=Budget)
     built: dict[str, Teacher] = field(default_factory=dict)
 
     def find(self, role: Role) -> Teacher:
         """Return the teacher of a role."""
         named = self.named[role]
         if named.name not in self.built:
-            self.built[named.name] = named.build(Budget())
+            self.built[named.name] = named.build(self.budget)
         return self.built[named.name]
 
 
-class Task(Protocol):
-    """A unit of work for a worker; tasks with the same `home` go to the same worker."""
-
-    @property
-    def home(self) -> int:
-        """Return the number that groups tasks."""
-
-    def do(self, teachers: BuiltTeachers) -> Any:
-        """Do the work, in a worker."""
-
-    def parts(self) -> "Sequence[Task]":
-        """Return what is retried one by one after the worker crashed."""
-
-
 @dataclass(frozen=True, eq=False)
-class QuestionGroup:
-    """Questions that go to a teacher as one batch."""
+class Task:
+    """Items that a worker handles in one call, with one result each; tasks of the same `home` go to the same worker."""
 
-    role: Role
-    questions: tuple[Question, ...]
+    work: Callable[[BuiltTeachers, Sequence[Any]], Sequence[Any]]
+    items: tuple[Any, ...]
     home: int
 
-    def do(self, teachers: BuiltTeachers) -> Sequence[str | Failure]:
-        """Return the teacher's answers."""
-        return list(teachers.find(self.role).answer(self.questions))
 
-    def parts(self) -> "Sequence[QuestionGroup]":
-        """Return each question alone."""
-        return [replace(self, questions=(question,)) for question in self.questions]
+def _ask(role: Role, teachers: BuiltTeachers, questions: Sequence[Question]) -> Sequence[str | Failure]:
+    return list(teachers.find(role).answer(questions))
 
 
-@dataclass(frozen=True, eq=False)
-class VideoToWrite:
-    """A clip to write as a video file."""
-
-    episode: Episode
-    target: Path
-    home: int
-
-    def do(self, teachers: BuiltTeachers) -> None:
-        """Decode and encode the clip."""
-        write_video(self.episode, self.target)
-
-    def parts(self) -> "Sequence[VideoToWrite]":
-        """Return the task itself."""
-        return [self]
+def _write(_teachers: BuiltTeachers, videos: Sequence[tuple[Episode, Path]]) -> list[None]:
+    for episode, target in videos:
+        write_video(episode, target)
+    return [None] * len(videos)
 
 
-@dataclass(frozen=True, eq=False)
-class VideoToHash:
-    """A video to hash, for the search for near copies."""
+def _hash(work: Callable[[Video], HashedVideo], _teachers: BuiltTeachers, videos: Sequence[Video]) -> list[HashedVideo]:
+    return [work(video) for video in videos]
 
-    work: Callable[[Video], HashedVideo]
-    video: Video
-    home: int
 
-    def do(self, teachers: BuiltTeachers) -> HashedVideo:
-        """Return the hashes of the video."""
-        return self.work(self.video)
-
-    def parts(self) -> "Sequence[VideoToHash]":
-        """Return the task itself."""
-        return [self]
+def _do(teachers: BuiltTeachers, task: Task) -> Sequence[Any]:
+    return task.work(teachers, task.items)
 
 
 @dataclass(frozen=True)
 class Crashed:
-    """A task that crashed its worker a second time, when it was alone."""
+    """An item that crashed its worker a second time, when it was alone."""
 
     reason: str
 
@@ -207,47 +146,40 @@ class FactoryWorkers:
     ) -> None:
         self._workers.__exit__(kind, error, trace)
 
-    def answers(self, groups: Sequence[QuestionGroup]) -> Iterator[Replies]:
-        """Yield the questions of each group with their answers, as they come."""
-        for group, replies in self._settled(groups):
-            each = [replies] * len(group.questions) if isinstance(replies, Crashed) else replies
-            yield list(zip(group.questions, each, strict=True))
+    def answers(self, role: Role, groups: Mapping[int, Sequence[Question]]) -> Iterator[Replies]:
+        """Yield the questions of each group with their answers, as they come; the key of a group is its home."""
+        yield from self._settled([Task(partial(_ask, role), tuple(some), home) for home, some in groups.items()])
 
     def write_videos(self, videos: Sequence[tuple[Episode, Path]]) -> dict[Path, str]:
         """Write every video; return those that crashed their worker, with the reason."""
         crashed: dict[Path, str] = {}
-        tasks = [VideoToWrite(episode, target, place) for place, (episode, target) in enumerate(videos)]
-        for task, end in self._settled(tasks):
+        tasks = [Task(_write, (video,), place) for place, video in enumerate(videos)]
+        for (((_, target), end),) in self._settled(tasks):
             if isinstance(end, Crashed):
-                crashed[task.target] = end.reason
-            elif not task.target.exists():
-                raise RunError(
-                    f"{task.target} was written by a worker and is missing here; all machines must share --out"
-                )
+                crashed[target] = end.reason
+            elif not target.exists():
+                raise RunError(f"{target} was written by a worker and is missing here; all machines must share --out")
         return crashed
 
     def hash_videos(self, work: Callable[[Video], HashedVideo], videos: Sequence[Video]) -> Iterator[HashedVideo]:
         """Yield the hashes of every video, as they come; a video that crashed its worker has none."""
-        tasks = [VideoToHash(work, video, place) for place, video in enumerate(videos)]
-        for task, found in self._settled(tasks):
-            yield (task.video[0], None) if isinstance(found, Crashed) else found
+        tasks = [Task(partial(_hash, work), (video,), place) for place, video in enumerate(videos)]
+        for pairs in self._settled(tasks):
+            yield from ((video[0], None) if isinstance(found, Crashed) else found for video, found in pairs)
 
-    def _settled(self, tasks: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
-        """Yield each task with its result; what crashed a worker is retried once, each part alone."""
+    def _settled(self, tasks: Sequence[Task]) -> Iterator[list[tuple[Any, Any]]]:
+        """Yield the items of each task with their results; what crashed a worker is retried once, each item alone."""
         retries: list[Task] = []
         for task, found in zip(tasks, self._workers.map(tasks, _crashed), strict=True):
             if isinstance(found, Crashed):
-                retries += task.parts()
+                retries += [replace(task, items=(item,)) for item in task.items]
             else:
-                yield task, found
-        yield from zip(retries, self._workers.map(retries, _crashed), strict=True)
+                yield list(zip(task.items, found, strict=True))
+        for task, found in zip(retries, self._workers.map(retries, _crashed), strict=True):
+            yield list(zip(task.items, [found] if isinstance(found, Crashed) else found, strict=True))
 
 
-def _do(teachers: BuiltTeachers, task: Task) -> Any:
-    return task.do(teachers)
-
-
-def _crashed(task: Task, why: str) -> Crashed:
+def _crashed(_task: Task, why: str) -> Crashed:
     return Crashed(f"{why}, a second time when it was alone")
 
 
@@ -260,8 +192,7 @@ class BatchedTeacher:
         self.teachers, self.cache = teachers, cache
         self.queried: Counter[str] = Counter()  # by kind of question
         self.cached: Counter[str] = Counter()
-        self._budget, self._workers = budget, workers
-        self._built: dict[str, Teacher] = {}
+        self._built, self._workers = BuiltTeachers(teachers, budget), workers
         self._failures: Counter[str] = Counter()  # of teachers that have not answered yet
         self._crashes: dict[tuple[str, str], str] = {}  # by teacher and episode: why workers crashed
 
@@ -304,24 +235,22 @@ class BatchedTeacher:
                 sent.append((place, question))
             else:
                 failed[key] = why
-        for replies in self._query_server(named, sent) if named.server else self._query_workers(role, sent):
+        for replies in self._query_server(role, sent) if named.server else self._query_workers(role, sent):
             failed |= self._keep(named, replies)
         return failed
 
-    def _query_server(self, named: NamedTeacher, sent: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
+    def _query_server(self, role: Role, sent: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
         """Yield the answers of a teacher behind a server, queried by this process in batches."""
-        if named.name not in self._built:
-            self._built[named.name] = named.build(self._budget)
-        for start in range(0, len(sent), _SERVER_BATCH):
-            some = [question for _, question in sent[start : start + _SERVER_BATCH]]
-            yield list(zip(some, self._built[named.name].answer(some), strict=True))
+        waiting = (question for _, question in sent)
+        while some := list(islice(waiting, _SERVER_BATCH)):
+            yield list(zip(some, self._built.find(role).answer(some), strict=True))
 
     def _query_workers(self, role: Role, sent: Sequence[tuple[int, Question]]) -> Iterator[Replies]:
         """Yield the answers of a teacher on workers; neighbours go together, and always to the same worker."""
         groups: dict[int, list[Question]] = {}
         for place, question in sent:
             groups.setdefault(place // _WORKER_BATCH, []).append(question)
-        yield from self._workers.answers([QuestionGroup(role, tuple(some), home) for home, some in groups.items()])
+        yield from self._workers.answers(role, groups)
 
     def _keep(self, named: NamedTeacher, replies: Replies) -> dict[str, str]:
         """Keep the answers and return why the others failed; an episode that crashed its worker is not shown again."""
@@ -334,17 +263,13 @@ class BatchedTeacher:
                 failed[question.prompt_hash] = reply.reason
             if isinstance(reply, Crashed):
                 self._crashes[named.name, question.episode.id] = reply.reason
-        self._count(named.name, failed, answered=len(replies) - len(failed))
-        return failed
-
-    def _count(self, name: str, failed: Mapping[str, str], *, answered: int) -> None:
-        """Stop the run after so many failures of a teacher that has never answered."""
-        if answered:
-            self._failures[name] = -sys.maxsize
-        self._failures[name] += len(failed)
-        if self._failures[name] >= _MAX_FAILURES:
+        if len(replies) > len(failed):  # it has answered, so that failures no longer stop the run
+            self._failures[named.name] = -sys.maxsize
+        self._failures[named.name] += len(failed)
+        if (count := self._failures[named.name]) >= _MAX_FAILURES:
             why = next(iter(failed.values()))
-            raise StopRun(one_line(f"{name} failed {self._failures[name]} times and never answered: {why}"))
+            raise StopRun(one_line(f"{named.name} failed {count} times and never answered: {why}"))
+        return failed
 
     def _found(self, question: Question, failed: Mapping[str, str]) -> TeacherAnswer:
         teacher = self.teachers[question.role]

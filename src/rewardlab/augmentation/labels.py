@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 import numpy as np
 
 from rewardlab.augmentation.batched_teacher import BatchedTeacher
-from rewardlab.augmentation.questions import Attempt, Queries, Question, query_until_accepted, validation_prompt
+from rewardlab.augmentation.questions import Attempt, Queries, Question, prompt_text, query_until_accepted
 from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
 from rewardlab.core.episode import LEVEL_STARTS, Episode, level_of_progress, show_only
 
@@ -42,21 +42,13 @@ def validate_rows(rows: Sequence[DatasetRow], teacher: BatchedTeacher, attempts:
 
 def query_verdict(episode: Episode, task: str, score: int, attempts: int) -> Queries[Verdict]:
     """Query the annotator whether a score is correct for a task and a clip."""
-    text = validation_prompt(task, score)
+    text = prompt_text("validate", task=task, score=score)
     question = Question("validate", "vision", text, episode, task, score, shown=True)
     found = yield from query_until_accepted(question, _rejection, attempts)
     if found.text is None:
-        return Verdict(None, found.reason, found.history)
-    rationale, confirmed = read_verdict(found.text)
-    return Verdict(confirmed, rationale, found.history)
-
-
-def read_verdict(text: str) -> tuple[str, bool]:
-    """Return the reasoning and the verdict of an accepted answer."""
-    *reasoning, last = text.strip().splitlines()
-    found = _ANSWER.fullmatch(last.strip())
-    assert found is not None
-    return "\n".join(reasoning).strip(), found[1] == "TRUE"
+        return Verdict(None, found.history[-1].rejected, found.history)
+    *reasoning, last = found.text.splitlines()  # of an accepted answer
+    return Verdict(last.endswith("TRUE"), "\n".join(reasoning).strip(), found.history)
 
 
 def _rejection(text: str) -> str:
@@ -101,8 +93,12 @@ def _with_clips(row: DatasetRow, done: set[str], attempts: int) -> Queries[Stage
     progress = row.episode.label.progress
     if progress is not None:
         return StageRows((row, *_known_clips(row, progress)))
-    made = yield from _proposed_clips(row, attempts)
-    return StageRows((row, *made.kept), made.rejected)
+    parts = [StageRows((row,))]
+    for fraction, level in _PROPOSED_LEVELS.items():
+        shown = max(_SHORTEST, round(fraction * len(row.episode.clip)))
+        if shown < len(row.episode.clip):
+            parts.append((yield from _proposed(row, shown, level, attempts)))
+    return joined(parts)
 
 
 def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]:
@@ -115,21 +111,10 @@ def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]
         frames = frames[frames >= _SHORTEST - 1]
         if len(frames):
             shown = int(frames[len(frames) // 2]) + 1
-            columns = _columns(row, shown)
-            made = made_row(_shortened(row, shown), STAGE, level, (), columns)
-            clips.append(
-                made.with_verdict("code", f"the known progress ends at {progress[shown - 1]:.4f}", "", verdict=True)
-            )
+            made = made_row(_shortened(row, shown), STAGE, level, (), _columns(row, shown))
+            why = f"the known progress ends at {progress[shown - 1]:.4f}"
+            clips.append(made.with_verdict("code", why, "", verdict=True))
     return clips
-
-
-def _proposed_clips(row: DatasetRow, attempts: int) -> Queries[StageRows]:
-    parts = []
-    for fraction, level in _PROPOSED_LEVELS.items():
-        shown = max(_SHORTEST, round(fraction * len(row.episode.clip)))
-        if shown < len(row.episode.clip):
-            parts.append((yield from _proposed(row, shown, level, attempts)))
-    return joined(parts)
 
 
 def _proposed(row: DatasetRow, shown: int, level: int, attempts: int) -> Queries[StageRows]:

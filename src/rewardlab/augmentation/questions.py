@@ -1,6 +1,6 @@
 """Questions to teachers: the prompts of the paper, Question and Attempt, and repeating a question after a rejection."""
 
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, TypeVar
@@ -177,37 +177,6 @@ Answer once more, in the form that is asked for."""
 _ANSWER_SHOWN = 400  # characters of a rejected answer that the next prompt quotes
 
 
-def rewrite_prompt(task: str) -> str:
-    """Ask for a task description in correct English, of the same meaning."""
-    return _REWRITE.format(task=task)
-
-
-def analysis_prompt(task: str) -> str:
-    """Ask what is seen in a video."""
-    return _ANALYSIS.format(task=task)
-
-
-def plan_prompt(task: str, analysis: str) -> str:
-    """Ask for distinct failure modes, one command for each of the scores 1 to 4."""
-    return _PLAN.format(task=task, analysis=analysis, rubric=RUBRIC, clarification=_MINOR_OR_MAJOR)
-
-
-def command_prompt(task: str, plan: str, lower: Mapping[int, str], score: int) -> str:
-    """Ask for the command of one score, with those of the lower scores."""
-    history = "\n".join(f"{below}: {text}" for below, text in lower.items()) or "(none)"
-    return _COMMAND.format(task=task, plan=plan, history=history, score=score, rubric=RUBRIC)
-
-
-def validation_prompt(task: str, score: int) -> str:
-    """Ask whether a score is right, and why."""
-    return _VALIDATE.format(task=task, score=score, rubric=RUBRIC, clarification=_MINOR_OR_MAJOR)
-
-
-def retry_prompt(prompt: str, reason: str, answer: str) -> str:
-    """Ask the same again, with the reason why the last answer was rejected."""
-    return prompt + _AGAIN.format(reason=reason, answer=answer[:_ANSWER_SHOWN])
-
-
 Kind = Literal["rewrite", "analysis", "plan", "command", "validate", "clip"]
 Role = Literal["vision", "text"]
 Made = TypeVar("Made")
@@ -215,6 +184,12 @@ Made = TypeVar("Made")
 # Rows whose questions are sent together; the same on every engine, because it decides the order of the questions.
 TOGETHER = 256
 MAX_TOKENS = {"rewrite": 128, "analysis": 1024, "plan": 2048, "command": 64, "validate": 512, "clip": 0}
+_PROMPTS = {"rewrite": _REWRITE, "analysis": _ANALYSIS, "plan": _PLAN, "command": _COMMAND, "validate": _VALIDATE}
+
+
+def prompt_text(kind: Kind, **values: object) -> str:
+    """Return the prompt of a kind of question; `values` are what it names beside the rubric."""
+    return _PROMPTS[kind].format(rubric=RUBRIC, clarification=_MINOR_OR_MAJOR, **values)
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,11 +250,6 @@ class QueryResult:
     text: str | None
     history: tuple[Attempt, ...]
 
-    @property
-    def reason(self) -> str:
-        """Return why the last attempt was rejected."""
-        return self.history[-1].rejected if self.history else ""
-
 
 # Yields questions one after the other, is sent the answer to each, and returns what it made of them.
 Queries = Generator[Question, TeacherAnswer, Made]
@@ -309,4 +279,5 @@ def with_history(question: Question, history: Sequence[Attempt], number: int) ->
     last = next((each for each in reversed(history) if each.kind == question.kind), None)
     if last is None:
         return question
-    return replace(question, text=retry_prompt(question.text, last.rejected, last.answer), attempt=number)
+    again = _AGAIN.format(reason=last.rejected, answer=last.answer[:_ANSWER_SHOWN])
+    return replace(question, text=question.text + again, attempt=number)

@@ -103,15 +103,15 @@ def require_provenance(row: Row) -> None:
     for key, kind in _KINDS.items():
         if not isinstance(about.get(key), kind):
             raise DataError(f"{name!r}: {PROVENANCE} needs {key}, {kind.__name__}; make the row anew")
-    if about["stage"] not in STAGES_OF_ROWS or not all(_is_verdict(each) for each in about["verdicts"]):
+    sound = all(
+        isinstance(entry, dict) and isinstance(entry.get("by"), str) and isinstance(entry.get("verdict"), bool)
+        for entry in about["verdicts"]
+    )
+    if about["stage"] not in STAGES_OF_ROWS or not sound:
         known = ", ".join(STAGES_OF_ROWS)
         raise DataError(
             f"{name!r}: {PROVENANCE} needs a stage ({known}) and verdicts with by and verdict; make it anew"
         )
-
-
-def _is_verdict(entry: object) -> bool:
-    return isinstance(entry, dict) and isinstance(entry.get("by"), str) and isinstance(entry.get("verdict"), bool)
 
 
 @dataclass(frozen=True)
@@ -124,11 +124,10 @@ class StageRows:
 
 def joined(parts: Iterable[StageRows]) -> StageRows:
     """Return the rows of several parts as those of one."""
-    kept, rejected = list[DatasetRow](), list[DatasetRow]()
-    for part in parts:
-        kept += part.kept
-        rejected += part.rejected
-    return StageRows(tuple(kept), tuple(rejected))
+    every = list(parts)
+    return StageRows(
+        tuple(row for part in every for row in part.kept), tuple(row for part in every for row in part.rejected)
+    )
 
 
 def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attempt], columns: Row) -> DatasetRow:
@@ -170,14 +169,13 @@ def read_rejected(name: str) -> list[Row]:
 def read_pairwise(name: str) -> list[Row]:
     """Return which of two rollouts people preferred, where the dataset says so."""
     folder = dataset_folder(name)
-    known = _json_lines(folder / PREFERENCES)
-    return known or read_preferences(folder)
+    return _json_lines(folder / PREFERENCES) or read_preferences(folder)
 
 
 def write_dataset(
     folder: Path, rows: StageRows, rejected: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
 ) -> StageRows:
-    """Write a dataset: the videos, then the rejected rows, then the others; no file is ever half written.
+    """Write a dataset: videos and records of simulations, then the rejected rows, then the others; none half written.
 
     Return the rows that were written; a row whose video crashed its worker twice is rejected.
     """
@@ -185,7 +183,9 @@ def write_dataset(
         folder.mkdir(parents=True, exist_ok=True)
         rows = _with_videos(folder, rows, write_videos)
         for row in rows.kept:
-            _place_world(folder, row)
+            world = row.row.get("world")
+            if row.episode.sim_state is not None and isinstance(world, dict) and "file" in world:
+                _link(Path(str(row.episode.sim_state["file"])), folder / str(world["file"]))
     _write_lines(folder / REJECTED, [*rejected, *(row.row for row in rows.rejected)])
     if pairwise:
         _write_lines(folder / PREFERENCES, pairwise)
@@ -199,8 +199,8 @@ def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> St
     The returned rows name their video files, so that the next stage links them.
     """
     wanted: dict[Path, Episode] = {}
-    for row in rows.kept:
-        target = _video_of(folder, row)
+    targets = [folder / str(row.row["file_name"]) for row in rows.kept]
+    for row, target in zip(rows.kept, targets, strict=True):
         if not target.exists() and target not in wanted:
             file = row.video or copied_file(row.episode.clip)
             if file is None:
@@ -208,25 +208,14 @@ def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> St
             else:
                 _link(file, target)
     lost = write_videos([(episode, target) for target, episode in wanted.items()])
-    targets = ((row, _video_of(folder, row)) for row in rows.kept)
-    kept = [replace(row, video=target) for row, target in targets if target not in lost]
+    placed = list(zip(rows.kept, targets, strict=True))
+    kept = [replace(row, video=target) for row, target in placed if target not in lost]
     gone = [
-        row.rejected(str(row.provenance["stage"]), f"its video could not be written: {lost[_video_of(folder, row)]}")
-        for row in rows.kept
-        if _video_of(folder, row) in lost
+        row.rejected(str(row.provenance["stage"]), f"its video could not be written: {lost[target]}")
+        for row, target in placed
+        if target in lost
     ]
     return StageRows(tuple(kept), (*rows.rejected, *gone))
-
-
-def _video_of(folder: Path, row: DatasetRow) -> Path:
-    return folder / str(row.row["file_name"])
-
-
-def _place_world(folder: Path, row: DatasetRow) -> None:
-    """Put the record of a row's simulation below the folder, unless it is there."""
-    world = row.row.get("world")
-    if row.episode.sim_state is not None and isinstance(world, dict) and "file" in world:
-        _link(Path(str(row.episode.sim_state["file"])), folder / str(world["file"]))
 
 
 def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
@@ -237,11 +226,10 @@ def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
     contents = open_dataset(name)
     worded = [episode for episode in contents.episodes if episode.instruction.strip()]
     rollouts = grouped_rollouts(worded, joins=False) if worded else []
-    rows: list[tuple[Row, Episode]] = []
-    for rollout in rollouts:
-        name = f"{rollout.name}.mp4"
-        row: Row = {**row_of(rollout.first, name), "episode_id": rollout.first.id}
-        rows.append((row, replace(rollout.first, id=name)))
+    rows = [
+        ({**row_of(first, name), "episode_id": first.id}, replace(first, id=name))
+        for first, name in ((rollout.first, f"{rollout.name}.mp4") for rollout in rollouts)
+    ]
     return [*rows, *contents.problems]
 
 

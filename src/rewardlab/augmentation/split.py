@@ -2,10 +2,11 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
+from itertools import combinations
 from pathlib import Path
 
-from rewardlab.augmentation.rows import DatasetRow, Row
+from rewardlab.augmentation.rows import DatasetRow
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
@@ -48,8 +49,9 @@ def split_rows(
     rows: Sequence[DatasetRow], shares: Mapping[str, float], seed: int, folder: Path, ordered_map: OrderedMap
 ) -> Splits:
     """Return the rows of each split; what would leak from one into another is put into one, until nothing leaks."""
-    sources = [_as_task(row) for row in _first_rows(rows).values()]
-    together = [*_same_words(rows), *_copies(sources, folder, ordered_map)]
+    sources = _first_rows(rows)
+    copies = find_duplicates(sources, None, folder, ordered_map)["copies"]
+    together = [*_same_words(rows), *((copy["episode"], copy["other"]) for copy in copies)]
     while True:
         chosen = split_by_task(sources, shares, together, seed)
         parts: Splits = {name: [row for row in rows if chosen[_source(row)] == name] for name in shares}
@@ -65,13 +67,14 @@ def split_rows(
 
 def find_leaks(parts: Mapping[str, Sequence[DatasetRow]], folder: Path, ordered_map: OrderedMap) -> list[Leak]:
     """Return what splits share: task descriptions, video files of any row, and near copies of source videos."""
-    names = list(parts)
-    pairs = [(first, second) for place, first in enumerate(names) for second in names[place + 1 :]]
     found: list[Leak] = []
-    for first, second in pairs:
-        found += _shared("task", (first, second), parts, _words)
-        found += _shared("video", (first, second), parts, lambda row: {row.episode.clip.source.digest})
-        found += _near((first, second), parts, folder, ordered_map)
+    for splits in combinations(parts, 2):
+        found += _shared("task", splits, parts, _words)
+        found += _shared("video", splits, parts, lambda row: {row.episode.clip.source.digest})
+        first, second = (_first_rows(parts[name]) for name in splits)
+        copies = find_duplicates(first, second, folder, ordered_map)["copies"]
+        across = [copy for copy in copies if copy["where"] == "training"]
+        found += [Leak("near video", splits, (copy["episode"], copy["other"])) for copy in across]
     return found
 
 
@@ -90,31 +93,20 @@ def _shared(
             yield Leak(what, splits, (known[key], _source(row)))
 
 
-def _near(
-    splits: tuple[str, str], parts: Mapping[str, Sequence[DatasetRow]], folder: Path, ordered_map: OrderedMap
-) -> Iterator[Leak]:
-    first, second = ([_as_task(row) for row in _first_rows(parts[name]).values()] for name in splits)
-    for copy in find_duplicates(first, second, folder, ordered_map)["copies"]:
-        if copy["where"] == "training":
-            yield Leak("near video", splits, (copy["episode"], copy["other"]))
-
-
-def _first_rows(rows: Iterable[DatasetRow]) -> dict[str, DatasetRow]:
-    """Return the row that stands for each source episode: as it was recorded, else the first made of it."""
+def _first_rows(rows: Iterable[DatasetRow]) -> list[Episode]:
+    """Return each source episode, with its original task: as it was recorded, else the first row made of it."""
     found: dict[str, DatasetRow] = {}
     for row in rows:
         if row.is_source or _source(row) not in found:
             found[_source(row)] = row
-    return found
+    return [
+        replace(row.episode, id=source, provenance=replace(row.episode.provenance, task=row.original_task))
+        for source, row in found.items()
+    ]
 
 
 def _source(row: DatasetRow) -> str:
     return str(row.provenance["source_episode"])
-
-
-def _as_task(row: DatasetRow) -> Episode:
-    """Return the episode under its source's name, its task the original description."""
-    return replace(row.episode, id=_source(row), provenance=replace(row.episode.provenance, task=row.original_task))
 
 
 def _words(row: DatasetRow) -> set[str]:
@@ -133,11 +125,6 @@ def _same_words(rows: Sequence[DatasetRow]) -> Iterator[Pair]:
                 yield other, _source(row)
 
 
-def _copies(sources: Sequence[Episode], folder: Path, ordered_map: OrderedMap) -> list[Pair]:
-    found = find_duplicates(sources, None, folder, ordered_map)["copies"]
-    return [(copy["episode"], copy["other"]) for copy in found]
-
-
 @dataclass(frozen=True)
 class Balance:
     """How many rows there are of each kind; `level_ratio` is that of the most frequent level to the rarest."""
@@ -148,10 +135,6 @@ class Balance:
     stages: dict[str, int]
     tasks: int
     level_ratio: float | None
-
-    def as_json(self) -> Row:
-        """Return the counts as JSON holds them."""
-        return asdict(self)
 
 
 def balance_of(rows: Sequence[DatasetRow]) -> Balance:

@@ -17,12 +17,9 @@ from rewardlab.augmentation.questions import (
     Queries,
     QueryResult,
     Question,
-    analysis_prompt,
-    command_prompt,
-    plan_prompt,
+    prompt_text,
     query_once,
     query_until_accepted,
-    rewrite_prompt,
     with_history,
 )
 from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
@@ -45,20 +42,22 @@ def rewrite_tasks(rows: Sequence[DatasetRow], teacher: BatchedTeacher, attempts:
     for row in rows:
         if row.provenance["stage"] == "source":
             first.setdefault(str(row.row["task"]), row)
-    found = teacher.query_teachers(_rewritten(task, row, attempts) for task, row in first.items())
+    found = teacher.query_teachers(
+        query_until_accepted(
+            Question("rewrite", "text", prompt_text("rewrite", task=task), row.episode, task),
+            partial(rewrite_rejection, original=task),
+            attempts,
+        )
+        for task, row in first.items()
+    )
     known = dict(zip(first, found, strict=True))
-    return StageRows(tuple(_applied(row, known) for row in rows))
+    return StageRows(tuple(_rewritten(row, known) for row in rows))
 
 
-def _rewritten(task: str, row: DatasetRow, attempts: int) -> Queries[QueryResult]:
-    question = Question("rewrite", "text", rewrite_prompt(task), row.episode, task)
-    return (yield from query_until_accepted(question, lambda text: rewrite_rejection(text, task), attempts))
-
-
-def _applied(row: DatasetRow, known: dict[str, QueryResult]) -> DatasetRow:
-    found = known.get(str(row.row["task"])) if row.provenance["stage"] == "source" else None
-    if found is None:
+def _rewritten(row: DatasetRow, known: dict[str, QueryResult]) -> DatasetRow:
+    if row.provenance["stage"] != "source":
         return row
+    found = known[str(row.row["task"])]
     history = {"history": [*row.provenance["history"], *(each.as_json() for each in found.history)]}
     if found.text is None or found.text == row.row["task"]:
         return row.changed({}, history)
@@ -85,49 +84,51 @@ def relabel_counterfactually(rows: Sequence[DatasetRow], teacher: BatchedTeacher
 def _with_counterfactuals(row: DatasetRow, done: set[str], attempts: int) -> Queries[StageRows]:
     if not row.is_source or row.row.get("reward") != SUCCESS or row.provenance["source_episode"] in done:
         return StageRows((row,))
-    made = yield from _counterfactuals(row, attempts)
-    return StageRows((row, *made.kept), made.rejected)
-
-
-def _counterfactuals(row: DatasetRow, attempts: int) -> Queries[StageRows]:
     plan = yield from _planned(row, attempts)
     if plan.suggested == {}:
-        return StageRows((), tuple(_rejected(row, score, "", plan.history) for score in SCORES))
-    kept, rejected, lower = list[DatasetRow](), list[DatasetRow](), dict[int, str]()
+        return StageRows((row,), tuple(_rejected(row, score, "", plan.history) for score in SCORES))
+    kept, rejected, lower = [row], list[DatasetRow](), dict[int, str]()
     for score in SCORES:
         if plan.suggested[score] == NO_COMMAND:
             reason = "the teacher knows no command for this score"
             rejected.append(made_row(row, STAGE, score, plan.history, _columns("")).rejected(STAGE, reason))
             continue
-        text, history, verdict = yield from _command(row, plan, lower, score, attempts)
-        if text is None:
-            rejected.append(_rejected(row, score, history[-1].answer, (*plan.history, *history)))
+        history, verdict = yield from _command(row, plan, lower, score, attempts)
+        text, every = history[-1].answer, (*plan.history, *history)
+        if verdict is None:
+            rejected.append(_rejected(row, score, text, every))
             continue
         lower[score] = text
-        kept.append(_kept(made_row(row, STAGE, score, (*plan.history, *history), _columns(text)), verdict))
+        made = made_row(row, STAGE, score, every, _columns(text)).with_verdict("code", _CHECKED, "", verdict=True)
+        last = verdict.last
+        kept.append(made.with_verdict(last.teacher, verdict.rationale, last.prompt_hash, verdict=True))
     return StageRows(tuple(kept), tuple(rejected))
 
 
 def _planned(row: DatasetRow, attempts: int) -> Queries[CommandPlan]:
     """Analyse the video and plan a command for each score; none is suggested where no answer had the required form."""
     task = str(row.row["task"])
-    question = Question("analysis", "vision", analysis_prompt(task), row.episode, task, shown=True)
+    question = Question("analysis", "vision", prompt_text("analysis", task=task), row.episode, task, shown=True)
     analysis = yield from query_until_accepted(question, _analysis_rejection, attempts)
     if analysis.text is None:
         return CommandPlan("", {}, analysis.history)
-    question = Question("plan", "vision", plan_prompt(task, analysis.text), row.episode, task)
-    planned = yield from query_until_accepted(question, _plan_rejection, attempts)
+    text = prompt_text("plan", task=task, analysis=analysis.text)
+    question = Question("plan", "vision", text, row.episode, task)
+    reason = "it does not end in commands for the scores 1, 2, 3 and 4 in this order"
+    planned = yield from query_until_accepted(question, lambda t: "" if suggested_commands(t) else reason, attempts)
     suggested = {} if planned.text is None else suggested_commands(planned.text)
     return CommandPlan(analysis.text, suggested, (*analysis.history, *planned.history))
 
 
 def _command(
     row: DatasetRow, plan: CommandPlan, lower: dict[int, str], score: int, attempts: int
-) -> Queries[tuple[str | None, list[Attempt], Verdict | None]]:
-    """Query the command of a score until neither code nor the annotator rejects it."""
+) -> Queries[tuple[list[Attempt], Verdict | None]]:
+    """Query the command of a score until neither code nor the annotator rejects it: the last attempt has it."""
     task, history = str(row.row["task"]), list[Attempt]()
     listed = "\n".join(f"{each}: {text}" for each, text in plan.suggested.items())
-    question = Question("command", "text", command_prompt(task, listed, lower, score), row.episode, task, score)
+    before = "\n".join(f"{below}: {text}" for below, text in lower.items()) or "(none)"
+    asked = prompt_text("command", task=task, plan=listed, history=before, score=score)
+    question = Question("command", "text", asked, row.episode, task, score)
     context = CommandContext(task, plan.analysis, score, tuple(lower.values()))
     for number in range(1, attempts + 1):
         repeated = with_history(question, history, number)
@@ -138,11 +139,11 @@ def _command(
         verdict = yield from query_verdict(row.episode, text, score, attempts)
         if verdict.confirmed:
             history += [*verdict.history, attempt]
-            return text, history, verdict
+            return history, verdict
         answer = "gave no verdict" if verdict.confirmed is None else "says FALSE"
         rejected = f"the annotator {answer}: {verdict.rationale}"
         history += [*verdict.history, replace(attempt, rejected=rejected)]
-    return None, history, None
+    return history, None
 
 
 def suggested_commands(text: str) -> dict[int, str]:
@@ -161,16 +162,6 @@ def suggested_commands(text: str) -> dict[int, str]:
 def _analysis_rejection(text: str) -> str:
     missing = [str(n) for n in (1, 2, 3) if not re.search(_SECTION.format(n), text, re.MULTILINE)]
     return f"it lacks section {', '.join(missing)} of the three that are asked for" if missing else ""
-
-
-def _plan_rejection(text: str) -> str:
-    return "" if suggested_commands(text) else "it does not end in commands for the scores 1, 2, 3 and 4 in this order"
-
-
-def _kept(row: DatasetRow, verdict: Verdict | None) -> DatasetRow:
-    assert verdict is not None
-    checked = row.with_verdict("code", _CHECKED, "", verdict=True)
-    return checked.with_verdict(verdict.last.teacher, verdict.rationale, verdict.last.prompt_hash, verdict=True)
 
 
 def _rejected(row: DatasetRow, score: int, text: str, history: Sequence[Attempt]) -> DatasetRow:

@@ -8,10 +8,8 @@ from functools import lru_cache
 from typing import Annotated, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Question
-from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Help
@@ -76,7 +74,7 @@ def name_teacher(text: str) -> NamedTeacher:
     string = parse_model_string(text)
     if string.name == SCRIPTED and not string.argument:
         scripted = ScriptedTeacher(**read_arguments(SCRIPTED, ScriptedTeacher, string.options))  # type: ignore[arg-type]
-        return NamedTeacher(text, digest(SCRIPTED, VERSION, scripted.wrong), False, lambda budget: scripted)
+        return NamedTeacher(text, digest(SCRIPTED, VERSION, scripted.wrong), False, lambda _: scripted)
     if string.name not in VLM_BACKENDS:
         known = ", ".join((SCRIPTED, *(f"{name}:..." for name in VLM_BACKENDS)))
         raise PlanError(f"there is no teacher {text!r}; known: {known}")
@@ -112,26 +110,28 @@ class ScriptedTeacher:
     def _answer(self, question: Question) -> str | Failure:
         if question.kind == "rewrite":
             return corrected(question.task)
+        episode = question.episode
+        if episode.sim_state is None:
+            return Failure(f"the scripted teacher knows simulated episodes alone, and {episode.id} has no world record")
         try:
-            rollout = _rollout(question.episode)
+            rollout = _replayed(json.dumps(episode.sim_state, default=str))
         except RewardlabError as error:
             return Failure(str(error))
-        trajectory = rollout.trajectory
         if question.kind == "analysis":
-            return _analysis(trajectory, question.task)
+            return _analysis(rollout.trajectory, question.task)
         if question.kind == "plan":
             commands = _commands(rollout, question.task)
             lines = [f"{score}: {(commands[score] or [NO_COMMAND])[0]}" for score in _SCORES]
             return "\n".join(["5) Final set of suggested commands", *lines, f"5: {question.task}"])
         if question.kind == "command":
             return self._command(rollout, question)
-        return _verdict(_shown(rollout, len(question.episode.clip)), question)
+        last = rollout.record.video_steps()[len(question.episode.clip) - 1]  # a clip shows the first frames
+        return _verdict(until(rollout.trajectory, int(last)), question)
 
     def _command(self, rollout: ReplayedRollout, question: Question) -> str:
         """Return the next command of the wanted score; with the option `wrong`, sometimes one of another score."""
-        trajectory = rollout.trajectory
-        rng = rng_for(trajectory.seed, "wrong command", trajectory.task, question.score, question.attempt)
-        score = question.score
+        trajectory, score = rollout.trajectory, question.score
+        rng = rng_for(trajectory.seed, "wrong command", trajectory.task, score, question.attempt)
         if rng.random() < self.wrong:
             score = int(rng.choice([other for other in _SCORES if other != question.score]))
         known = _commands(rollout, question.task)[score]
@@ -140,21 +140,14 @@ class ScriptedTeacher:
 
 def corrected(task: str) -> str:
     """Return a task description with a capital letter, a full stop and, for words of the world, their spelling."""
-    known = _vocabulary()
-    words = [word if _is_known(word, known) else _nearest(word, known) for word in task.split()]
+    known, words = _vocabulary(), list[str]()
+    for word in task.split():
+        plain = word.casefold().strip(".,:;!?")
+        is_known = plain in known or not plain.isalpha()
+        close = [] if is_known else get_close_matches(plain, sorted(known), n=1, cutoff=0.75)
+        words.append(word.casefold().replace(plain, close[0]) if close else word)
     text = " ".join(words)
     return text[:1].upper() + text[1:] + ("" if text.endswith((".", "!", "?")) else ".")
-
-
-def _is_known(word: str, known: frozenset[str]) -> bool:
-    plain = word.casefold().strip(".,:;!?")
-    return plain in known or not plain.isalpha()
-
-
-def _nearest(word: str, known: frozenset[str]) -> str:
-    plain = word.casefold().strip(".,:;!?")
-    close = get_close_matches(plain, sorted(known), n=1, cutoff=0.75)
-    return word.casefold().replace(plain, close[0]) if close else word
 
 
 @lru_cache(maxsize=1)
@@ -162,12 +155,6 @@ def _vocabulary() -> frozenset[str]:
     texts = (text for lists in phrasings().values() for kind in lists.values() for text in kind)
     more = describe_displacement(np.ones(3)), describe_displacement(-np.ones(3))
     return frozenset(word.casefold().strip(".,:;!?") for text in (*texts, *more) for word in text.split())
-
-
-def _rollout(episode: Episode) -> ReplayedRollout:
-    if episode.sim_state is None:
-        raise PlanError(f"the scripted teacher knows simulated episodes alone, and {episode.id} has no world record")
-    return _replayed(json.dumps(episode.sim_state, default=str))
 
 
 @lru_cache(maxsize=2 * TOGETHER)  # rows that advance in step; a replay takes seconds
@@ -178,26 +165,17 @@ def _replayed(record: str) -> ReplayedRollout:
     return world
 
 
-def _shown(rollout: ReplayedRollout, frames: int) -> Trajectory:
-    """Return the rollout up to the last frame of a clip, which shows its first frames."""
-    return until(rollout.trajectory, int(rollout.record.video_steps()[frames - 1]))
-
-
 def _analysis(trajectory: Trajectory, instruction: str) -> str:
     task, other = trajectory.task, OTHER_OBJECTS.get(trajectory.task)
     said = [*phrasings()[task]["train"], *inverse_instructions(task, TASKS), *([other[0]] if other else [])]
     moved = caption(task, trajectory.gripper_pos, trajectory.object_pos)
-    start, end = (_metres(position) for position in trajectory.object_pos[[0, -1]])
+    # To a tenth of a millimetre, so that no two episodes share a plan.
+    start, end = (f"({x:.4f}, {y:.4f}, {z:.4f})" for x, y, z in trajectory.object_pos[[0, -1]])
     return (
         f"1) Scene and objects: {object_name(task, instruction)}. What can be asked here: {' '.join(said)}\n"
         f"2) Robot actions step by step: {moved}.\n"
         f"3) Final state summary: it went from {start} to {end} m; progress {trajectory.progress[-1]:.2f} of the task."
     )
-
-
-def _metres(position: NDArray[np.float64]) -> str:
-    """Return a position to a tenth of a millimetre, so that no two episodes share a plan."""
-    return "(" + ", ".join(f"{value:.4f}" for value in position) + ")"
 
 
 @lru_cache(maxsize=2 * TOGETHER)

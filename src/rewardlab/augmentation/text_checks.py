@@ -5,7 +5,7 @@ The reasons are part of the prompts that repeat a question: other words would ma
 
 import re
 import tomllib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from pathlib import Path
@@ -47,11 +47,6 @@ def stem(word: str) -> str:
     return word.rstrip("e") if len(word) > 3 else word
 
 
-def is_known(word: str) -> bool:
-    """Tell whether a word is in our lists, and so is spelled correctly."""
-    return word in VERBS or word in _NO_OBJECT
-
-
 def meaning_words(text: str) -> list[str]:
     """Return stems of the words that carry the meaning of a command, in order, verbs of one meaning as one."""
     return [stem(_SYNONYMS.get(word, word)) for word in words_of(text) if word not in ARTICLES]
@@ -83,14 +78,25 @@ class CommandContext:
 
 def command_rejection(text: str, context: CommandContext) -> str:
     """Return the first reason why a command cannot be used, or nothing."""
-    return (
-        form_rejection(text)
-        or _meta_rejection(text)
-        or _grounding_rejection(text, context)
-        or _target_rejection(text, context)
-        or _entailment_rejection(text, context.original)
-        or _paraphrase_rejection(text, (context.original, *context.lower))
-    )
+    if wrong := form_rejection(text):
+        return wrong
+    if meta := _META.search(text):
+        return f"it speaks of {meta[0]!r}, which is no part of a task"
+    named, seen = named_things(text), named_things(f"{context.analysis} {context.original}")
+    if unseen := named - seen:
+        words = " ".join(word for word in words_of(text) if stem(word) in unseen)
+        return f"it is not grounded: nothing that was seen is called {words!r}"
+    if not named and not seen:
+        return "it names no object"
+    if context.score > 1 and _CONTROL.search(text):
+        return "it asks for the gripper to be controlled, not for a state of the scene"
+    if context.score > 2 and not named & named_things(context.original):
+        return f"a command for score {context.score} must name the object of the original task"
+    rest = iter(meaning_words(context.original))
+    if all(word in rest for word in meaning_words(text)):  # its words are some of the original's, in order
+        return "the original task entails it"
+    same = next((other for other in (context.original, *context.lower) if is_paraphrase(text, other)), None)
+    return "" if same is None else f"it is a paraphrase of {same!r}"
 
 
 def form_rejection(text: str) -> str:
@@ -109,62 +115,13 @@ def form_rejection(text: str) -> str:
     return ""
 
 
-def _meta_rejection(text: str) -> str:
-    found = _META.search(text)
-    return f"it speaks of {found[0]!r}, which is no part of a task" if found else ""
-
-
-def _grounding_rejection(text: str, context: CommandContext) -> str:
-    """Name the words for objects that neither the analysis nor the original task mentions."""
-    seen = named_things(f"{context.analysis} {context.original}")
-    unseen = named_things(text) - seen
-    if unseen:
-        words = " ".join(word for word in words_of(text) if stem(word) in unseen)
-        return f"it is not grounded: nothing that was seen is called {words!r}"
-    return "" if named_things(text) or seen else "it names no object"
-
-
-def _target_rejection(text: str, context: CommandContext) -> str:
-    """Require the object of the task, and no words about the gripper, as the planning prompt does."""
-    if context.score > 1 and _CONTROL.search(text):
-        return "it asks for the gripper to be controlled, not for a state of the scene"
-    if context.score > 2 and not named_things(text) & named_things(context.original):
-        return f"a command for score {context.score} must name the object of the original task"
-    return ""
-
-
-def _entailment_rejection(text: str, original: str) -> str:
-    """Find a command that the original task entails: its words are some of the original's, in order."""
-    rest = iter(meaning_words(original))
-    entailed = all(word in rest for word in meaning_words(text))
-    return "the original task entails it" if entailed else ""
-
-
-def _paraphrase_rejection(text: str, others: Iterable[str]) -> str:
-    for other in others:
-        if is_paraphrase(text, other):
-            return f"it is a paraphrase of {other!r}"
-    return ""
-
-
 def is_paraphrase(text: str, other: str) -> bool:
     """Tell whether two commands have nearly the same words in the same order; other numbers make another command."""
-    mine, theirs = meaning_words(text), meaning_words(other)
-    if _numbers(mine) != _numbers(theirs):
-        return False
-    shared = len(set(mine) & set(theirs))
-    return shared >= _ALIKE * len(set(mine) | set(theirs)) and _same_order(mine, theirs)
-
-
-def _same_order(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    """Tell whether the shared words come in the same order: the cup on the plate is not the plate on the cup."""
-    shared = set(mine) & set(theirs)
-    first, second = (list(dict.fromkeys(word for word in words if word in shared)) for words in (mine, theirs))
-    return first == second
-
-
-def _numbers(words: Iterable[str]) -> list[str]:
-    return sorted(word for word in words if word[0].isdigit())
+    both = meaning_words(text), meaning_words(other)
+    numbers = [sorted(word for word in words if word[0].isdigit()) for words in both]
+    shared = set(both[0]) & set(both[1])
+    first, second = (list(dict.fromkeys(word for word in words if word in shared)) for words in both)
+    return numbers[0] == numbers[1] and len(shared) >= _ALIKE * len({*both[0], *both[1]}) and first == second
 
 
 def rewrite_rejection(text: str, original: str) -> str:
@@ -174,36 +131,23 @@ def rewrite_rejection(text: str, original: str) -> str:
     if not text.isprintable() or text.strip()[0] in "\"'`*#":
         return "it is in quotes, marked up or not printable"
     mine, theirs = words_of(text), words_of(original)
-    if _flipped(mine, theirs):
+    pairs = [pair for both in _OPPOSITES for pair in (both, both[::-1])]
+    if any(a in theirs and a not in mine and b in mine and b not in theirs for a, b in pairs):
         return "it turns the task around"
-    stems = {stem(word) for word in mine}
-    lost = [word for word in _content(original) if not (stem(word) in stems if is_known(word) else _has(word, mine))]
-    added = [word for word in _content(text) if not _has(word, theirs)]
-    if lost or added:
-        return f"it changes the meaning: {_listed('lost', lost)}{_listed('added', added)}".rstrip(" ,")
-    return ""
-
-
-def _content(text: str) -> list[str]:
-    return [word for word in words_of(text) if word not in _SMALL and word not in ARTICLES]
+    stems, known, small = {stem(word) for word in mine}, VERBS | _NO_OBJECT, _SMALL | ARTICLES
+    content = [word for word in theirs if word not in small]  # a word of our lists is spelled correctly
+    lost = [word for word in content if not (stem(word) in stems if word in known else _has(word, mine))]
+    added = [word for word in mine if word not in small and not _has(word, theirs)]
+    changes = [f"{what} {' '.join(words)!r}" for what, words in (("lost", lost), ("added", added)) if words]
+    return f"it changes the meaning: {', '.join(changes)}" if changes else ""
 
 
 def _has(word: str, others: Sequence[str]) -> bool:
     """Tell whether a word occurs, perhaps misspelled; numbers must be equal."""
     if word[0].isdigit():
         return word in others
-    return any(_is_close(word, other) for other in others)
-
-
-def _is_close(word: str, other: str) -> bool:
-    longer = 1 if min(len(word), len(other)) <= _SHORT else 2
-    return abs(len(word) - len(other)) <= longer and SequenceMatcher(None, word, other).ratio() >= _CLOSE
-
-
-def _flipped(mine: Sequence[str], theirs: Sequence[str]) -> bool:
-    pairs = [pair for both in _OPPOSITES for pair in (both, both[::-1])]
-    return any(a in theirs and a not in mine and b in mine and b not in theirs for a, b in pairs)
-
-
-def _listed(what: str, words: Sequence[str]) -> str:
-    return f"{what} {' '.join(words)!r}, " if words else ""
+    return any(
+        abs(len(word) - len(other)) <= (1 if min(len(word), len(other)) <= _SHORT else 2)
+        and SequenceMatcher(None, word, other).ratio() >= _CLOSE
+        for other in others
+    )
