@@ -5,23 +5,15 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
-from fastapi import FastAPI, Request
+from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from starlette.responses import JSONResponse
 
 from rewardlab.core import __version__
 from rewardlab.core.limits import REQUEST_MB
 from rewardlab.models.remote import read_token
 from rewardlab.serving import endpoints, robometer_endpoints, session_endpoints
 from rewardlab.serving.batching import Batcher, BatchingSettings, ServedModel
-from rewardlab.serving.http import (
-    BodyLimit,
-    RequestLimits,
-    allow_local_names,
-    error_handlers,
-    error_json,
-    validation_sentence,
-)
+from rewardlab.serving.http import BodyLimit, RequestLimits, allow_local_names, error_handlers
 from rewardlab.serving.sessions import SessionStore
 from rewardlab.serving.state import RewardServer, ServerMetrics
 from rewardlab.serving.uploads import ClipDecoder
@@ -46,7 +38,7 @@ def create_server(
 
 def create_app(server: RewardServer, host: str) -> RequestLimits:
     """Return the ASGI application; it requires the token of the environment, if there is one."""
-    handlers = {**error_handlers(_REASONS), RequestValidationError: _invalid}
+    handlers = error_handlers(_REASONS, RequestValidationError)
     app = FastAPI(title="rewardlab", version=__version__, lifespan=_lifespan, exception_handlers=handlers)
     app.state.server = server
     for module in (endpoints, session_endpoints, robometer_endpoints):
@@ -65,8 +57,3 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     with suppress(asyncio.CancelledError):
         await running
     server.batcher.close()
-
-
-async def _invalid(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, RequestValidationError)
-    return error_json(422, validation_sentence(error.errors()))

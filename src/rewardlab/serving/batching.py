@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import islice
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError, RewardlabError
@@ -71,7 +72,7 @@ class Batcher:
 
     served: ServedModel
     settings: BatchingSettings
-    observe: Callable[[ScoredBatch], None] = lambda batch: None
+    observe: Callable[[ScoredBatch], None]
     pending: int = 0  # clips that wait or are scored
     _queue: "asyncio.Queue[_Waiting]" = field(default_factory=asyncio.Queue)
     _thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, "rewardlab model"))
@@ -107,7 +108,11 @@ class Batcher:
             self.pending -= len(episodes)
             self._shared, self._idle_since = len(batch) > 1, time.monotonic()
             self._seconds_per_clip += _SMOOTHING * (scored.seconds / len(episodes) - self._seconds_per_clip)
-            _hand_out(batch, scored.answers, served)
+            answers = iter(scored.answers)
+            for waiting in batch:
+                own = list(islice(answers, len(waiting.episodes)))
+                if not waiting.answered.done():  # a client that is gone has cancelled its request
+                    waiting.answered.set_result((own, served))
             self.observe(scored)
 
     async def reload(self, load: Callable[[], ServedModel]) -> None:
@@ -120,28 +125,21 @@ class Batcher:
 
     async def _next_batch(self) -> list[_Waiting]:
         """Return the requests to score together; the one that fills a batch is the last of it."""
-        batch = [await self._queue.get()]
-        size, deadline = len(batch[0].episodes), batch[0].arrived + self._seconds_for_others(batch[0])
-        while size < self.settings.max_batch:
-            following = await self._get_until(deadline)
-            if following is None:
-                break
-            batch.append(following)
-            size += len(following.episodes)
-        return batch
-
-    def _seconds_for_others(self, first: _Waiting) -> float:
+        first = await self._queue.get()
+        batch, size = [first], len(first.episodes)
         others = self._shared or first.arrived < self._idle_since
-        return self.settings.max_wait if others else 0.0
-
-    async def _get_until(self, deadline: float) -> _Waiting | None:
-        if not self._queue.empty():
-            return self._queue.get_nowait()
-        try:
-            async with asyncio.timeout(deadline - time.monotonic()):
-                return await self._queue.get()
-        except TimeoutError:
-            return None
+        deadline = first.arrived + (self.settings.max_wait if others else 0.0)
+        while size < self.settings.max_batch:
+            try:
+                if self._queue.empty():
+                    async with asyncio.timeout(deadline - time.monotonic()):
+                        batch.append(await self._queue.get())
+                else:
+                    batch.append(self._queue.get_nowait())
+            except TimeoutError:
+                break
+            size += len(batch[-1].episodes)
+        return batch
 
 
 def _score(served: ServedModel, episodes: Sequence[Episode]) -> ScoredBatch:
@@ -151,12 +149,3 @@ def _score(served: ServedModel, episodes: Sequence[Episode]) -> ScoredBatch:
     except RewardlabError as error:  # such as StopRun: there is no run to stop here
         answers = [Failure(str(error))] * len(episodes)
     return ScoredBatch(time.perf_counter() - started, answers)
-
-
-def _hand_out(batch: Sequence[_Waiting], answers: Sequence[Answer], served: ServedModel) -> None:
-    start = 0
-    for waiting in batch:
-        end = start + len(waiting.episodes)
-        if not waiting.answered.done():  # a client that is gone has cancelled its request
-            waiting.answered.set_result((list(answers[start:end]), served))
-        start = end

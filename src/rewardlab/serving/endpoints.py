@@ -108,36 +108,32 @@ SESSION_REJECTIONS: dict[int | str, dict[str, Any]] = {
 
 router = APIRouter()
 
+
+def request_body(schemas: dict[str, Any]) -> dict[str, Any]:
+    """Return the OpenAPI entry of a required body: a schema for each content type."""
+    content = {kind: {"schema": schema} for kind, schema in schemas.items()}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+BINARY = {"type": "string", "format": "binary"}
 _FORM_SCHEMA = {
     "type": "object",
     "required": ["clip", "instruction"],
     "properties": {
-        "clip": {"type": "string", "format": "binary", "description": "a video, or frames as .npy or .npz"},
+        "clip": {**BINARY, "description": "a video, or frames as .npy or .npz"},
         "instruction": {"type": "string", "minLength": 1},
         "fps": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_FPS, "default": DEFAULT_FPS},
     },
 }
-_CLIP_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {"schema": _FORM_SCHEMA},
-            "application/json": {"schema": ClipReference.model_json_schema()},
-        },
-    }
-}
-_EPISODES_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {EPISODES_TYPE: {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
+_CLIP_BODY = request_body({"multipart/form-data": _FORM_SCHEMA, "application/json": ClipReference.model_json_schema()})
+_EPISODES_BODY = request_body({EPISODES_TYPE: BINARY})
 
 
 @router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": AnswerBody}})
 async def score(request: Request, server: Server) -> dict[str, Any]:
     """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
-    episode = await _form_clip(request, server) if _is_form(request) else await _json_clip(request, server)
+    is_form = media_type(request) == "multipart/form-data"
+    episode = await _form_clip(request, server) if is_form else await _json_clip(request, server)
     return (await server.answers([episode]))[0]
 
 
@@ -161,16 +157,17 @@ async def score_episodes(request: Request, server: Server) -> Response:
     return Response(pack_answers(answers, served.fingerprint), media_type="application/json")
 
 
-def _is_form(request: Request) -> bool:
-    return media_type(request) == "multipart/form-data"
-
-
 async def _form_clip(request: Request, server: RewardServer) -> Episode:
     form = read_form(await whole_body(request), request.headers["content-type"], most=8)
     clip, instruction = form.get("clip"), form.get("instruction")
     if not isinstance(clip, memoryview) or not isinstance(instruction, str):
         raise RequestRejected(422, "expected a form with a file `clip` and a text `instruction`")
-    rate = _frame_rate(form.get("fps", str(DEFAULT_FPS)))
+    try:
+        rate = float(str(form.get("fps", DEFAULT_FPS)))  # of a file this is no number
+    except ValueError:
+        rate = math.nan
+    if not 0 < rate <= MAX_FPS:
+        raise RequestRejected(422, f"fps must be a number above 0 and at most {MAX_FPS:g}")
     work = partial(server.decoder.uploaded, clip, require_instruction(instruction), rate)
     return await server.decode_sent(clip, work)
 
@@ -197,16 +194,6 @@ def require_instruction(text: str) -> str:
     if len(text) > INSTRUCTION_CHARACTERS.value:
         raise RequestRejected(422, f"the instruction has {len(text):,} characters, {INSTRUCTION_CHARACTERS.describe()}")
     return text
-
-
-def _frame_rate(text: object) -> float:
-    try:
-        rate = float(text) if isinstance(text, str) else math.nan
-    except ValueError:
-        rate = math.nan
-    if not 0 < rate <= MAX_FPS:
-        raise RequestRejected(422, f"fps must be a number above 0 and at most {MAX_FPS:g}")
-    return rate
 
 
 # Health, models, metrics, and the live page.

@@ -69,31 +69,30 @@ def server_config(app: App, *, drain: int, websockets: bool) -> uvicorn.Config:
     )
 
 
-def error_handlers(reasons: Mapping[int, str]) -> dict[Any, ErrorHandler]:
-    """Return the handlers that answer every error with JSON; `reasons` replaces the text of errors of the router."""
+def error_handlers(reasons: Mapping[int, str], *invalid: Any) -> dict[Any, ErrorHandler]:
+    """Return the handlers that answer every error with JSON.
 
-    async def handle(request: Request, error: Exception) -> JSONResponse:
+    `reasons` replaces the text of errors of the router; `invalid` are more errors with pydantic's list of `errors()`.
+    """
+    invalid = (ValidationError, *invalid)
+
+    async def handle(_request: Request, error: Any) -> JSONResponse:
         if isinstance(error, HTTPException):
             reason = reasons.get(error.status_code, str(error.detail))
             return error_json(error.status_code, reason, error.headers)
         if isinstance(error, RequestRejected):
             return error_json(error.status, str(error), error.headers)
-        if isinstance(error, ValidationError):
-            return error_json(422, validation_sentence(error.errors()))
+        if isinstance(error, invalid):  # said without quoting any of the request
+            parts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]]
+            return error_json(422, "; ".join(parts).encode("utf-8", "replace").decode()[:400])
         return error_json(503 if isinstance(error, RunError) else 422, str(error))
 
-    return dict.fromkeys((HTTPException, RequestRejected, ValidationError, DataError, RunError), handle)
+    return dict.fromkeys((HTTPException, RequestRejected, DataError, RunError, *invalid), handle)
 
 
 def error_json(status: int, reason: str, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the answer to a request that failed; text that is not Unicode is replaced."""
     return JSONResponse({"error": reason.encode("utf-8", "replace").decode()}, status, headers)
-
-
-def validation_sentence(errors: Any) -> str:
-    """Return what is wrong with a request, without quoting any of it."""
-    parts = [f"{'.'.join(str(step) for step in error['loc'])}: {error['msg']}" for error in errors[:3]]
-    return "; ".join(parts).encode("utf-8", "replace").decode()[:400]
 
 
 def allow_local_names(app: Starlette, host: str) -> None:
@@ -129,7 +128,7 @@ class RequestLimits:
     body: BodyLimit
     open_paths: frozenset[str]  # pages without data: they need no token, and other sites may link to them
     same_origin: bool = False  # reject requests from the pages of other sites
-    observe: Callable[[str, int, float], None] = lambda route, status, seconds: None  # is called after each request
+    observe: Callable[[str, int, float], None] = lambda *_: None  # called after each request: route, status, seconds
     held: int = 0  # bytes of all bodies in memory now
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -157,7 +156,11 @@ class RequestLimits:
         try:
             self._require_token(scope)
             if self.same_origin and scope["path"] not in self.open_paths:
-                _require_same_origin(scope)
+                origin, host = header(scope, b"origin"), header(scope, b"host")
+                own = (b"", b"http://" + host, b"https://" + host)  # a proxy in front of this server may add TLS
+                if origin not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
+                    advice = "open the address that the server printed"
+                    raise RequestRejected(403, f"requests from other sites are rejected; {advice}")
             body = await self._body(scope, receive)
             held = len(body)
             await self.app(scope, _replay(body, receive), send)
@@ -187,31 +190,29 @@ class RequestLimits:
         if length.isdigit() and int(length[:20]) > self.body.in_bytes:
             raise self.body.rejection()
         chunks: list[bytes] = []
+        more, read, most, most_held = True, 0, self.body.in_bytes, SERVER_MB.in_bytes
         try:
             async with asyncio.timeout(REQUEST_SECONDS.value):
-                await self._fill(chunks, receive)
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise RequestRejected(400, "the connection was closed before the request was complete")
+                    chunks.append(message.get("body", b""))
+                    read += len(chunks[-1])
+                    self.held += len(chunks[-1])
+                    more = bool(message.get("more_body"))
+                    if read > most:
+                        raise self.body.rejection()
+                    if self.held > most_held:
+                        full = "the requests under way fill the memory of this server; try again later"
+                        raise RequestRejected(503, full, 1)
         except TimeoutError:
-            self.held -= sum(map(len, chunks))
+            self.held -= read
             raise RequestRejected(408, f"the request did not arrive within {REQUEST_SECONDS.value} s") from None
-        except RequestRejected:
-            self.held -= sum(map(len, chunks))
+        except BaseException:
+            self.held -= read
             raise
         return b"".join(chunks)
-
-    async def _fill(self, chunks: list[bytes], receive: Receive) -> None:
-        more, length, most, most_held = True, 0, self.body.in_bytes, SERVER_MB.in_bytes
-        while more:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise RequestRejected(400, "the connection was closed before the request was complete")
-            chunks.append(message.get("body", b""))
-            length += len(chunks[-1])
-            self.held += len(chunks[-1])
-            more = bool(message.get("more_body"))
-            if length > most:
-                raise self.body.rejection()
-            if self.held > most_held:
-                raise RequestRejected(503, "the requests under way fill the memory of this server; try again later", 1)
 
 
 class TimeoutProtocol(HttpToolsProtocol):
@@ -306,13 +307,6 @@ def _replay(body: bytes, receive: Receive) -> Receive:
 def media_type(request: Request) -> str:
     """Return the content type without its parameters."""
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
-
-
-def _require_same_origin(scope: Scope) -> None:
-    origin, host = header(scope, b"origin"), header(scope, b"host")
-    own = (b"", b"http://" + host, b"https://" + host)  # a proxy in front of this server may add TLS
-    if origin not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
-        raise RequestRejected(403, "requests from other sites are rejected; open the address that the server printed")
 
 
 class WithHeaders:

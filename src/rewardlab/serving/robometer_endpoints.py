@@ -4,8 +4,8 @@ A sample holds a trajectory with `frames` and `task`; arrays are nested lists, o
 one probability of success per clip, so without `use_frame_steps` there is one probability per sample.
 """
 
-from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,8 @@ from fastapi import APIRouter, Request
 from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
 from rewardlab.core.errors import DataError
 from rewardlab.core.records import parse_json
-from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure
-from rewardlab.serving.endpoints import DEFAULT_FPS, REJECTIONS, require_instruction
+from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure, Score
+from rewardlab.serving.endpoints import BINARY, DEFAULT_FPS, REJECTIONS, request_body, require_instruction
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.state import RewardServer, Server
@@ -30,19 +30,11 @@ _TRAJECTORY = {
     "type": "object",
     "required": ["frames", "task"],
     "properties": {
-        "frames": {
-            "description": "(T, H, W, 3) from 0 to 255",
-            "type": "array",
-            "minItems": 1,
-            "items": _FRAME,
-        },
+        "frames": {"description": "(T, H, W, 3) from 0 to 255", "type": "array", "minItems": 1, "items": _FRAME},
         "task": {"type": "string", "minLength": 1},
     },
 }
-_SIDES = {
-    "progress": ("trajectory",),
-    "preference": ("chosen_trajectory", "rejected_trajectory"),
-}
+_SIDES = {"progress": ("trajectory",), "preference": ("chosen_trajectory", "rejected_trajectory")}
 _SAMPLE = {
     "oneOf": [
         {
@@ -53,22 +45,13 @@ _SAMPLE = {
         for kind, sides in _SIDES.items()
     ]
 }
-_JSON_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": {
-                    "type": "object",
-                    "required": ["samples"],
-                    "properties": {
-                        "samples": {"type": "array", "minItems": 1, "maxItems": _MOST_SAMPLES, "items": _SAMPLE},
-                        "use_frame_steps": {"type": "boolean", "default": False},
-                    },
-                }
-            }
-        },
-    }
+_JSON_SCHEMA = {
+    "type": "object",
+    "required": ["samples"],
+    "properties": {
+        "samples": {"type": "array", "minItems": 1, "maxItems": _MOST_SAMPLES, "items": _SAMPLE},
+        "use_frame_steps": {"type": "boolean", "default": False},
+    },
 }
 _FORM_SCHEMA = {
     "type": "object",
@@ -78,33 +61,25 @@ _FORM_SCHEMA = {
             "type": "string",
             "description": 'a sample as JSON, with frames as {"__numpy_file__": NAME}: the file NAME of the form',
         },
-        "sample_0_trajectory_frames": {"type": "string", "format": "binary", "description": "frames as .npy"},
+        "sample_0_trajectory_frames": {**BINARY, "description": "frames as .npy"},
         "use_frame_steps": {"type": "string", "enum": ["true", "false"]},
     },
 }
-_FORM_BODY = {
-    "requestBody": {"required": True, "content": {"multipart/form-data": {"schema": _FORM_SCHEMA}}},
-}
 
 Json = dict[str, Any]
+Sample = tuple[str, list[Episode]]  # its type, and its clips: prefixes of one trajectory, or two to be compared
 
 
-@dataclass(frozen=True)
-class _Sample:
-    """The clips of one sample: prefixes of one trajectory, or two to be compared."""
-
-    kind: str
-    clips: list[Episode]
-
-
-@router.post("/evaluate_batch", openapi_extra=_JSON_BODY, responses=REJECTIONS)
+@router.post("/evaluate_batch", openapi_extra=request_body({"application/json": _JSON_SCHEMA}), responses=REJECTIONS)
 async def evaluate_batch(request: Request, server: Server) -> Json:
     """Answer samples given as JSON."""
     body = await whole_body(request)
     return await _evaluate(server, *await server.decode(partial(_json_samples, body)))
 
 
-@router.post("/evaluate_batch_npy", openapi_extra=_FORM_BODY, responses=REJECTIONS)
+@router.post(
+    "/evaluate_batch_npy", openapi_extra=request_body({"multipart/form-data": _FORM_SCHEMA}), responses=REJECTIONS
+)
 async def evaluate_batch_npy(request: Request, server: Server) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
     form = read_form(await whole_body(request), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
@@ -127,12 +102,10 @@ async def gpu_status(server: Server) -> Json:
 
 async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool) -> Json:
     decoded = await server.decode(partial(_decoded, samples, frame_steps))
-    answers, _ = await server.batcher.score([clip for sample in decoded for clip in sample.clips])
-    parts, start = list[list[Answer]](), 0
-    for sample in decoded:
-        parts.append(answers[start : start + len(sample.clips)])
-        start += len(sample.clips)
-    kinds = {sample.kind for sample in decoded}
+    answers, _ = await server.batcher.score([clip for _, clips in decoded for clip in clips])
+    left = iter(answers)
+    parts = [list(islice(left, len(clips))) for _, clips in decoded]
+    kinds = {kind for kind, _ in decoded}
     if kinds == {"preference"}:
         return {"outputs_preference": _preferences(parts), "outputs_progress": None, "outputs_success": None}
     if kinds != {"progress"}:
@@ -157,19 +130,15 @@ def _form_samples(form: Form) -> tuple[list[Json], bool]:
             sample = parse_json(text) if isinstance(text, str) else None
         except ValueError as error:
             raise RequestRejected(400, f"sample_{len(samples)} cannot be read: {error}") from error
-        samples.append(_with_arrays(sample, form))
+        if not isinstance(sample, dict):
+            raise RequestRejected(422, "every sample must be a JSON object")
+        samples.append({key: _with_frames(value, form) for key, value in sample.items()})
     return samples, str(form.get("use_frame_steps", "")).lower() == "true"
 
 
-def _with_arrays(sample: Any, form: Form) -> Json:
-    """Return the sample with its frames in place of the names of the files that hold them."""
-    if not isinstance(sample, dict):
-        raise RequestRejected(422, "every sample must be a JSON object")
-    return {key: _trajectory(value, form) if isinstance(value, dict) else value for key, value in sample.items()}
-
-
-def _trajectory(trajectory: Json, form: Form) -> Json:
-    frames = trajectory.get("frames")
+def _with_frames(trajectory: Any, form: Form) -> Any:
+    """Return a trajectory with its frames in place of the name of the file that holds them; all else as it is."""
+    frames = trajectory.get("frames") if isinstance(trajectory, dict) else None
     if not isinstance(frames, dict):
         return trajectory
     file = form.get(str(frames.get("__numpy_file__")))
@@ -178,21 +147,19 @@ def _trajectory(trajectory: Json, form: Form) -> Json:
     return {**trajectory, "frames": decode_frames(file)}
 
 
-def _decoded(samples: list[Json], frame_steps: bool) -> list[_Sample]:
+def _decoded(samples: list[Json], frame_steps: bool) -> list[Sample]:
     if not 0 < len(samples) <= _MOST_SAMPLES:
         raise RequestRejected(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
-    return [_decoded_sample(sample, frame_steps) for sample in samples]
-
-
-def _decoded_sample(sample: Any, frame_steps: bool) -> _Sample:
-    kind = sample.get("sample_type") if isinstance(sample, dict) else None
-    if kind == "preference":
-        return _Sample(kind, [_episode(sample.get(f"{side}_trajectory")) for side in ("chosen", "rejected")])
-    if kind != "progress":
-        raise RequestRejected(422, "sample_type must be progress or preference")
-    whole = _episode(sample.get("trajectory"))
-    ends = range(1, len(whole.clip) + 1) if frame_steps else [len(whole.clip)]
-    return _Sample(kind, [show_only(whole, np.arange(end)) for end in ends])
+    decoded: list[Sample] = []
+    for sample in samples:
+        kind = sample.get("sample_type") if isinstance(sample, dict) else None
+        if kind not in ("progress", "preference"):
+            raise RequestRejected(422, "sample_type must be progress or preference")
+        clips = [_episode(sample.get(side)) for side in _SIDES[kind]]
+        if kind == "progress" and frame_steps:
+            clips = [show_only(clips[0], np.arange(end + 1)) for end in range(len(clips[0].clip))]
+        decoded.append((kind, clips))
+    return decoded
 
 
 def _episode(trajectory: Any) -> Episode:
@@ -217,11 +184,12 @@ def _frames(given: Any) -> Frames:
 
 def _progress(parts: list[list[Answer]], frame_steps: bool) -> Json:
     """Return the progress and the success of every sample; a sample without an answer has empty lists."""
-    progress = [
-        [value for answer in part for value in (_progress_of(answer)[-1:] if frame_steps else _progress_of(answer))]
-        for part in parts
-    ]
-    success = [[value for answer in part for value in _success_of(answer)] for part in parts]
+    progress, success = list[list[float]](), list[list[float]]()
+    for part in parts:
+        scores = [answer for answer in part if isinstance(answer, Score)]
+        curves = [[(s.level - 1) / 4] if s.progress is None else list(s.progress) for s in scores]
+        progress.append([value for curve in curves for value in (curve[-1:] if frame_steps else curve)])
+        success.append([s.probabilities[SUCCESS_LEVEL - 1] for s in scores if s.probabilities is not None])
     failures = [next((answer.reason for answer in part if isinstance(answer, Failure)), None) for part in parts]
     return {
         "outputs_preference": None,
@@ -231,35 +199,19 @@ def _progress(parts: list[list[Answer]], frame_steps: bool) -> Json:
     }
 
 
-def _progress_of(answer: Answer) -> list[float]:
-    if isinstance(answer, Failure):
-        return []
-    return [(answer.level - 1) / 4] if answer.progress is None else list(answer.progress)
-
-
-def _success_of(answer: Answer) -> list[float]:
-    known = not isinstance(answer, Failure) and answer.probabilities is not None
-    return [answer.probabilities[SUCCESS_LEVEL - 1]] if known else []  # type: ignore[union-attr, index]
-
-
 def _preferences(parts: list[list[Answer]]) -> Json:
     """Return how probable it is that the chosen clip got further than the rejected one."""
-    for part in parts:
-        failed = next((answer for answer in part if isinstance(answer, Failure)), None)
-        if failed is not None:
-            raise RequestRejected(422, f"the model gave no answer to a clip: {failed.reason}")
-    probs = [_prefers(*part) for part in parts]
+    preferred: list[float] = []
+    for chosen, rejected in parts:
+        for answer in (chosen, rejected):
+            if isinstance(answer, Failure):
+                raise RequestRejected(422, f"the model gave no answer to a clip: {answer.reason}")
+        assert isinstance(chosen, Score) and isinstance(rejected, Score)
+        if chosen.probabilities is None or rejected.probabilities is None:
+            preferred.append(0.5 + 0.5 * float(np.sign(chosen.level - rejected.level)))
+        else:
+            joint = np.outer(chosen.probabilities, rejected.probabilities)
+            preferred.append(float(np.clip(np.tril(joint, -1).sum() + 0.5 * np.trace(joint), 0, 1)))
     labels = [1] * len(parts)  # the clip that is called chosen is the better one
-    return {
-        "predictions": [int(p > 0.5) for p in probs],
-        "prediction_probs": probs,
-        "preference_labels": labels,
-    }
-
-
-def _prefers(chosen: Answer, rejected: Answer) -> float:
-    assert not isinstance(chosen, Failure) and not isinstance(rejected, Failure)
-    if chosen.probabilities is None or rejected.probabilities is None:
-        return 0.5 + 0.5 * float(np.sign(chosen.level - rejected.level))
-    joint = np.outer(chosen.probabilities, rejected.probabilities)
-    return float(np.clip(np.tril(joint, -1).sum() + 0.5 * np.trace(joint), 0, 1))
+    predictions = [int(p > 0.5) for p in preferred]
+    return {"predictions": predictions, "prediction_probs": preferred, "preference_labels": labels}

@@ -4,7 +4,7 @@ import asyncio
 import signal
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.settings import FramePolicyText, Help
@@ -12,9 +12,6 @@ from rewardlab.core.terminal import loading, one_line
 from rewardlab.data.video import frame_policy
 from rewardlab.models.remote import TOKEN_VARIABLE, read_token
 from rewardlab.serving.listening import is_loopback, require_packages, require_port
-
-if TYPE_CHECKING:
-    from rewardlab.serving.batching import Batcher
 
 # How long a thread may run Python before another that waits takes over. The model's threads need it only for a moment
 # between two long calculations, and would wait 5 ms each time for the thread that handles HTTP.
@@ -64,31 +61,24 @@ def serve(
         served = load_served_model(model)
     server = create_server(served, frames, root, BatchingSettings(max_batch, max_wait / 1000, queue), sessions)
 
+    tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps no reference to them
+
+    async def reload() -> None:
+        try:
+            await server.batcher.reload(lambda: load_served_model(model))
+            print(one_line(f"loaded {model} again"), flush=True)
+        except RewardlabError as error:
+            print(one_line(f"rewardlab: the model stays as it is: {error}"), file=sys.stderr, flush=True)
+
+    def start_reload() -> None:
+        task = asyncio.create_task(reload())
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
     def started(url: str) -> None:
-        _reload_on_sighup(server.batcher, model)
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, start_reload)
         print(one_line(f"serving {served.name} at {url}"), flush=True)
 
     sys.setswitchinterval(_SWITCH_SECONDS)
     config = server_config(create_app(server, host), drain=drain, websockets=True)
     serve_until_stopped(config, host, port, started)
-
-
-def _reload_on_sighup(batcher: "Batcher", model: str) -> None:
-    tasks: set[asyncio.Task[None]] = set()  # the event loop itself keeps no reference to them
-
-    def reload() -> None:
-        task = asyncio.create_task(_reload(batcher, model))
-        tasks.add(task)
-        task.add_done_callback(tasks.discard)
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, reload)
-
-
-async def _reload(batcher: "Batcher", model: str) -> None:
-    from rewardlab.serving.batching import load_served_model
-
-    try:
-        await batcher.reload(lambda: load_served_model(model))
-        print(one_line(f"loaded {model} again"), flush=True)
-    except RewardlabError as error:
-        print(one_line(f"rewardlab: the model stays as it is: {error}"), file=sys.stderr, flush=True)

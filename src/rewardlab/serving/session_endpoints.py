@@ -13,11 +13,13 @@ from starlette.websockets import WebSocketDisconnect
 from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.core.records import parse_json
 from rewardlab.serving.endpoints import (
+    BINARY,
     REJECTIONS,
     SESSION_REJECTIONS,
     NewSession,
     SessionAnswerBody,
     SessionBody,
+    request_body,
     require_instruction,
 )
 from rewardlab.serving.http import whole_body
@@ -28,27 +30,17 @@ from rewardlab.serving.uploads import decode_frames
 
 router = APIRouter()
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_FRAMES_BODY = {
-    "requestBody": {
-        "required": True,
-        "content": {kind: _BINARY for kind in ("application/octet-stream", "image/jpeg", "image/png")},
-    }
-}
+_FRAMES_BODY = request_body(dict.fromkeys(("application/octet-stream", "image/jpeg", "image/png"), BINARY))
 _JPEG_BODY: dict[int | str, dict[str, Any]] = {
-    200: {"content": {"image/jpeg": _BINARY}, "description": "the last frame"}
+    200: {"content": {"image/jpeg": {"schema": BINARY}}, "description": "the last frame"}
 }
 _POLICY_VIOLATION = 1008
-
-
-def _link(operation: str) -> dict[str, Any]:
-    """Return the OpenAPI link from an opened session to a call that takes its id."""
-    return {"operationId": operation, "parameters": {"name": "$response.body#/session"}}
-
-
 _OPENED = {
     "model": SessionBody,
-    "links": {name: _link(name) for name in ("append_frames", "score_session", "last_frame", "close_session")},
+    "links": {  # to the calls that take the id of the session
+        name: {"operationId": name, "parameters": {"name": "$response.body#/session"}}
+        for name in ("append_frames", "score_session", "last_frame", "close_session")
+    },
 }
 
 
@@ -109,7 +101,11 @@ async def stream(socket: WebSocket, server: Server) -> None:
     await socket.accept()
     session = None
     try:
-        session = _opened(server, await socket.receive_text())
+        try:
+            body = NewSession.model_validate(parse_json(await socket.receive_text()))
+        except (ValidationError, ValueError):
+            raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
+        session = _open(server, body)
         await socket.send_json(_described(session))
         while True:
             await socket.send_json(await _reply(server, session, await socket.receive()))
@@ -120,14 +116,6 @@ async def stream(socket: WebSocket, server: Server) -> None:
     finally:
         if session is not None:
             server.sessions.close(session.id)
-
-
-def _opened(server: RewardServer, text: str) -> Session:
-    try:
-        body = NewSession.model_validate(parse_json(text))
-    except (ValidationError, ValueError):
-        raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
-    return _open(server, body)
 
 
 def _open(server: RewardServer, body: NewSession) -> Session:

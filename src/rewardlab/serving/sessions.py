@@ -80,11 +80,6 @@ class SessionStore:
     def __iter__(self) -> Iterator[Session]:
         return iter(list(self._sessions.values()))
 
-    @property
-    def nbytes(self) -> int:
-        """Return the memory of all frames."""
-        return sum(session.nbytes for session in self)
-
     def open(self, instruction: str, fps: float, score_every: int | None = None) -> Session:
         """Return a new session; at the limit, idle sessions are closed for it, else 503."""
         now = time.monotonic()
@@ -108,7 +103,7 @@ class SessionStore:
 
     def append(self, session: Session, frames: Frames) -> None:
         """Append frames to a session as long as all sessions together fit into memory."""
-        if self.nbytes + frames.nbytes > SERVER_MB.in_bytes:
+        if sum(each.nbytes for each in self) + frames.nbytes > SERVER_MB.in_bytes:
             raise RequestRejected(503, "the frames of all sessions fill the memory of this server; close some", 10)
         session.append(frames)
 

@@ -93,14 +93,14 @@ class RewardServer:
     decoding: int = 0  # clips that are decoded now or wait for it
     _decoders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_DECODERS, "rewardlab decoder"))
 
-    async def decode(self, work: Callable[[], Result], clips: int = 1) -> Result:
-        """Decode clips in a thread; reject with 503 if there is no room to score them."""
-        self.batcher.require_room(self.decoding + clips)
-        self.decoding += clips
+    async def decode(self, work: Callable[[], Result]) -> Result:
+        """Decode a clip in a thread; reject with 503 if there is no room to score it."""
+        self.batcher.require_room(self.decoding + 1)
+        self.decoding += 1
         try:
             return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
         finally:
-            self.decoding -= clips
+            self.decoding -= 1
 
     async def decode_sent(self, data: bytes | memoryview, work: Callable[[], Result]) -> Result:
         """Decode a clip that came with a request; an array is decoded at once, for that is faster than a thread."""
@@ -120,8 +120,7 @@ class RewardServer:
         self.batcher.require_room(1)  # a rejected request leaves the session as it was
         session.scored = session.count
         (answer,) = await self.answers([episode])
-        frames = len(episode.clip)
-        progress = answer.get("progress")
+        frames, progress = len(episode.clip), answer.get("progress")
         point = {"frames": frames, "progress": progress[-1] if progress else None}
         session.curve.append(point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "info")})
         del session.curve[:-_MOST_POINTS]

@@ -4,7 +4,7 @@ import sqlite3
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -118,9 +118,8 @@ class VerdictStore:
         None if its verdict has been undone since.
         """
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
-        columns = [field.name for field in fields(Verdict) if field.name != "id"]
-        values = astuple(replace(verdict, made_at=made_at))
-        given = [value for field, value in zip(fields(Verdict), values, strict=True) if field.name != "id"]
+        given = {**asdict(replace(verdict, made_at=made_at)), "request": request}
+        del given["id"]  # the file gives it
         with self._transaction():
             known = self._file.execute(
                 f"SELECT standing, {_COLUMNS} FROM verdicts WHERE request = ?", (request,)
@@ -130,10 +129,9 @@ class VerdictStore:
             self._file.execute(
                 "UPDATE verdicts SET standing = 0 WHERE item = ? AND annotator = ?", (verdict.item, verdict.annotator)
             )
-            marks = ", ".join("?" * (len(columns) + 1))
-            added = self._file.execute(
-                f"INSERT INTO verdicts ({', '.join(columns)}, request) VALUES ({marks})", (*given, request)
-            )
+            marks = ", ".join("?" * len(given))
+            insert = f"INSERT INTO verdicts ({', '.join(given)}) VALUES ({marks})"
+            added = self._file.execute(insert, tuple(given.values()))
         return replace(verdict, id=added.lastrowid or 0, made_at=made_at)
 
     def undo(self, annotator: str, number: int) -> Verdict | None:

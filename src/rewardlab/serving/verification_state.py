@@ -2,14 +2,16 @@
 
 import asyncio
 import json
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
+from importlib import import_module
 from itertools import combinations
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +19,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.records import none_if_nan
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines, stored_verdicts
 from rewardlab.data.safe_files import path_inside
@@ -114,8 +117,9 @@ class Assignments:
         yield from (key for key in self._order if key not in self.verdicts)
 
     def _is_open(self, key: str, annotator: str) -> bool:
-        given = self.verdicts.get(key, {})
-        return annotator not in given and len(given) + self._others_looking(key, annotator) < self._wanted(key)
+        given, now = self.verdicts.get(key, {}), self.clock()
+        looking = sum(held.get(key, 0.0) > now for name, held in self._leases.items() if name != annotator)
+        return annotator not in given and len(given) + looking < self._wanted(key)
 
     def _wanted(self, key: str) -> int:
         """Return how many verdicts a row needs: one, two for a share of them, and one more while they disagree."""
@@ -141,10 +145,6 @@ class Assignments:
     def _lease(self, key: str, annotator: str) -> None:
         self._leases.setdefault(annotator, {}).setdefault(key, 0.0)  # a row that was shown keeps its place
         self._leases[annotator][key] = self.clock() + _LEASE_SECONDS
-
-    def _others_looking(self, key: str, annotator: str) -> int:
-        now = self.clock()
-        return sum(held.get(key, 0.0) > now for name, held in self._leases.items() if name != annotator)
 
 
 # Agreement so far: kappa of each pair of annotators, and Krippendorff's alpha of all.
@@ -183,7 +183,8 @@ def live_agreement(verdicts: Iterable[Mapping[str, Verdict]]) -> Agreement:
     levels = np.where(outcomes == REJECTED, np.nan, outcomes)
     alpha, of_levels = krippendorff_alpha(outcomes), krippendorff_alpha(levels, "ordinal")
     pairs = [_pair(names[i], names[j], outcomes[:, [i, j]]) for i, j in combinations(range(len(names)), 2)]
-    return Agreement(len(shared), _known(alpha), _known(of_levels), tuple(pair for pair in pairs if pair.rows))
+    known = tuple(pair for pair in pairs if pair.rows)
+    return Agreement(len(shared), none_if_nan(alpha), none_if_nan(of_levels), known)
 
 
 def _pair(first: str, second: str, outcomes: Labels) -> PairAgreement:
@@ -191,14 +192,8 @@ def _pair(first: str, second: str, outcomes: Labels) -> PairAgreement:
     levels = np.where(both == REJECTED, np.nan, both)
     alike = float((both[:, 0] == both[:, 1]).mean()) if len(both) else None
     kappa, weighted = cohen_kappa(both[:, 0], both[:, 1]), cohen_kappa(levels[:, 0], levels[:, 1], "quadratic")
-    return PairAgreement(first, second, len(both), alike, _known(kappa), _known(weighted))
+    return PairAgreement(first, second, len(both), alike, none_if_nan(kappa), none_if_nan(weighted))
 
-
-def _known(value: float) -> float | None:
-    return None if np.isnan(value) else value
-
-
-Result = TypeVar("Result")
 
 AHEAD = 3  # rows that a page gets at once, so that it can load the next clip early
 _DECODERS = 2
@@ -219,7 +214,7 @@ class VerificationServer:
 
     def prepare(self) -> None:
         """Start to import the decoder in a thread: it is slow to import, and the first clip is needed soon."""
-        self._decoders.submit(_pictures)
+        self._decoders.submit(import_module, "av")
 
     def state_for(self, annotator: str) -> dict[str, Any]:
         """Return what the page of one person shows: the rows to judge, the progress, and what can be undone."""
@@ -267,8 +262,8 @@ class VerificationServer:
 
     async def pictures(self, key: str, kind: str) -> bytes:
         """Return the frames of a row's clip, or its last one, decoded in a thread."""
-        name = self.row(key).file_name
-        return await self._decoded(lambda: _pictures()[kind](self.listing.folder, name))
+        draw, name = played_frames if kind == "frames" else last_frame, self.row(key).file_name
+        return await asyncio.get_running_loop().run_in_executor(self._decoders, draw, self.listing.folder, name)
 
     def row(self, key: str) -> ListedRow:
         """Return a row by its key; reject with 404 if there is none."""
@@ -281,9 +276,6 @@ class VerificationServer:
         self._decoders.shutdown(cancel_futures=True)
         self.store.close()
 
-    async def _decoded(self, work: Callable[[], Result]) -> Result:
-        return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
-
     def _refresh(self) -> None:
         if self.store.changed_elsewhere():
             self.assignments.reset(self.store.standing())
@@ -294,19 +286,23 @@ class VerificationServer:
             rows = [self.assignments.by_key[first], *(row for row in rows if row.key != first)][:AHEAD]
         last = self.assignments.last_of(annotator)
         return {
-            "rows": [_row_json(row) for row in rows],
+            "rows": [
+                {
+                    "key": row.key,
+                    "file_name": row.file_name,
+                    "instruction": row.instruction,
+                    "level": row.level,
+                    "source": row.source,
+                    "stage": row.provenance.stage,
+                    "explained": row.provenance.explained,
+                }
+                for row in rows
+            ],
             "progress": asdict(self.assignments.progress(annotator)),
             "undo": None if last is None else {"id": last.id, "decision": last.decision, "level": last.level},
             "data": self.listing.folder.name,
             "problems": len(self.listing.problems),
         }
-
-
-def _pictures() -> Mapping[str, Callable[[Path, str], bytes]]:
-    """Return the functions that make pictures of a clip, with their libraries imported."""
-    import av  # noqa: F401  # VideoFile would load it when it opens the first clip
-
-    return {"frames": played_frames, "last": last_frame}
 
 
 def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> tuple[Decision, int | None]:
@@ -318,18 +314,6 @@ def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> 
     if decision == "correct":
         return ("accept" if level == row.level else "correct"), level
     return decision, row.level if decision == "accept" else None
-
-
-def _row_json(row: ListedRow) -> dict[str, Any]:
-    return {
-        "key": row.key,
-        "file_name": row.file_name,
-        "instruction": row.instruction,
-        "level": row.level,
-        "source": row.source,
-        "stage": row.provenance.stage,
-        "explained": row.provenance.explained,
-    }
 
 
 # The frames of a clip for the page: decoded here, so that every codec plays and each step is one frame.
@@ -345,7 +329,7 @@ def played_frames(folder: Path, name: str) -> bytes:
     info = video.info
     most = max(2, min(MOST_FRAMES, CLIP_MB.in_bytes // info.frame_bytes))
     shown = frame_policy(f"uniform:{most}")(info.positions, info.fps)
-    images = [_jpeg(_reduced(frame), _PLAYED_QUALITY) for frame in video.read(shown)]
+    images = [_jpeg(frame, _PLAYED_QUALITY, _MOST_PIXELS) for frame in video.read(shown)]
     header = {
         "frames": [int(place) for place in shown],
         "seconds": [round(float(info.positions[place]) / info.fps, 4) for place in shown],
@@ -365,19 +349,14 @@ def last_frame(folder: Path, name: str) -> bytes:
     return _jpeg(video.read(np.array([video.count - 1]))[0], _ENLARGED_QUALITY)
 
 
-def _reduced(frame: Frames) -> Frames:
+def _jpeg(frame: Frames, quality: int, most: int = sys.maxsize) -> bytes:
+    """Return a frame as JPEG, reduced to `most` pixels along its longer side."""
     import cv2
 
-    scale = _MOST_PIXELS / max(frame.shape[:2])
-    if scale >= 1:
-        return frame
-    size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
-    return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
-
-
-def _jpeg(frame: Frames, quality: int) -> bytes:
-    import cv2
-
+    scale = most / max(frame.shape[:2])
+    if scale < 1:
+        size = (max(1, round(frame.shape[1] * scale)), max(1, round(frame.shape[0] * scale)))
+        frame = np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA), np.uint8)
     done, image = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, quality])
     if not done:
         raise DataError(f"a frame of shape {frame.shape} cannot be shown; encode the video again")

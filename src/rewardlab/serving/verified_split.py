@@ -6,14 +6,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeGuard
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.storage import writable
 from rewardlab.data.roboreward_rows import METADATA, Row
 from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines
 from rewardlab.data.safe_files import path_inside
-from rewardlab.serving.verdicts import FLAGGED, REJECTED, Verdict, is_disputed, majority
+from rewardlab.serving.verdicts import FLAGGED, REJECTED, Verdict, majority
 
 REJECTED_ROWS = "rejected.jsonl"
 
@@ -53,17 +52,13 @@ class VerifiedSplit:
 
 def verified_split(listing: RowListing, verdicts: Verdicts) -> VerifiedSplit:
     """Return the outcome of each row that has verdicts."""
-    judged = [_judged(row, tuple(verdicts[row.key].values())) for row in listing.rows if verdicts.get(row.key)]
+    judged: list[JudgedRow] = []
+    for row in listing.rows:
+        if given := tuple(verdicts.get(row.key, {}).values()):
+            outcome = majority(given)
+            known = {REJECTED: "rejected", FLAGGED: "flagged", None: "disputed"}.get(outcome, "")
+            judged.append(JudgedRow(row, given, None if known else outcome, known))
     return VerifiedSplit(listing, tuple(judged))
-
-
-def _judged(row: ListedRow, verdicts: tuple[Verdict, ...]) -> JudgedRow:
-    outcome = majority(verdicts)
-    if outcome in (REJECTED, FLAGGED):
-        return JudgedRow(row, verdicts, None, "rejected" if outcome == REJECTED else "flagged")
-    if is_disputed(verdicts):
-        return JudgedRow(row, verdicts, None, "disputed")
-    return JudgedRow(row, verdicts, outcome, "")
 
 
 def verified_rows(split: VerifiedSplit, *, kept: bool) -> Iterator[Row]:
@@ -83,28 +78,27 @@ def _verified_row(row: Row, judged: JudgedRow) -> Row:
     provenance = row.get("provenance")
     made = dict(provenance) if isinstance(provenance, dict) else {}
     before = made.get("verdicts")
-    made["verdicts"] = [*(before if isinstance(before, list) else ()), *map(_stored, judged.verdicts)]
+    given = [
+        {
+            "by": f"person:{verdict.annotator}",
+            "verdict": verdict.decision == "accept",
+            "rationale": verdict.note,
+            "prompt_hash": "",
+            "decision": verdict.decision,
+            "level": verdict.level,
+            "rationale_seen": verdict.rationale_seen,
+            "at": verdict.made_at,
+        }
+        for verdict in judged.verdicts
+    ]
+    made["verdicts"] = [*(before if isinstance(before, list) else ()), *given]
     if judged.level is None:
         made |= {"rejected": f"people say: {judged.left_out}", "rejected_at": "verify"}
-        return row | {"provenance": made}
-    if judged.level == judged.row.level:
+    if judged.level in (None, judged.row.level):
         return row | {"provenance": made}
     made["proposed_level"] = judged.row.level
     changed = {key: value for key, value in row.items() if key != "progress"}  # it ends at the wrong level
     return changed | {"reward": judged.level, "success": judged.level == 5, "provenance": made}
-
-
-def _stored(verdict: Verdict) -> Row:
-    return {
-        "by": f"person:{verdict.annotator}",
-        "verdict": verdict.decision == "accept",
-        "rationale": verdict.note,
-        "prompt_hash": "",
-        "decision": verdict.decision,
-        "level": verdict.level,
-        "rationale_seen": verdict.rationale_seen,
-        "at": verdict.made_at,
-    }
 
 
 def write_verified_split(split: VerifiedSplit, target: Path) -> None:
@@ -131,7 +125,9 @@ def write_verified_split(split: VerifiedSplit, target: Path) -> None:
 def _copy_files(folder: Path, row: Row, target: Path) -> None:
     """Copy the files of a row: its video, and the record of its world if it has one."""
     world = row.get("world")
-    named = {"file_name": row["file_name"]} | ({"world.file": world["file"]} if _has_file(world) else {})
+    named = {"file_name": row["file_name"]}
+    if isinstance(world, dict) and "file" in world:
+        named["world.file"] = world["file"]
     for key, name in named.items():
         source = path_inside(folder, name, key)
         if not source.is_file():
@@ -140,7 +136,3 @@ def _copy_files(folder: Path, row: Row, target: Path) -> None:
         if not copy.exists():
             copy.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, copy)
-
-
-def _has_file(world: object) -> TypeGuard[Row]:
-    return isinstance(world, dict) and "file" in world

@@ -53,9 +53,18 @@ def data_verify(
     with loading(f"reading the rows of {data}"):
         listing = list_rows(str(data))
         server = open_verification(listing, None if verdicts is None else Path(verdicts), overlap, seed)
-    _print_problems(listing)
+    for problem in listing.problems[:_PROBLEMS_SHOWN]:
+        print(one_line(f"left out {problem}"), flush=True)
+    if len(listing.problems) > _PROBLEMS_SHOWN:
+        count = f"{len(listing.problems):,}"
+        print(f"... {count} lines are left out in total; `rewardlab data check` lists them all", flush=True)
     if export is not None:
-        return _export(server, Path(export))
+        from rewardlab.serving.verified_split import write_verified_split
+
+        split = server.verified()
+        write_verified_split(split, Path(export))
+        server.close()
+        return split
     from rewardlab.serving.http import serve_until_stopped, server_config
     from rewardlab.serving.verify_app import create_app
 
@@ -76,20 +85,3 @@ def open_verification(listing: RowListing, verdicts: Path | None, overlap: float
         verdicts = listing.folder / VERDICTS
         require_inside(listing.folder, verdicts)  # no link in a stranger's dataset leads to another file
     return VerificationServer(listing, Assignments(listing.rows, overlap, seed), VerdictStore(verdicts))
-
-
-def _export(server: "VerificationServer", target: Path) -> "VerifiedSplit":
-    from rewardlab.serving.verified_split import write_verified_split
-
-    split = server.verified()
-    write_verified_split(split, target)
-    server.close()
-    return split
-
-
-def _print_problems(listing: RowListing) -> None:
-    for problem in listing.problems[:_PROBLEMS_SHOWN]:
-        print(one_line(f"left out {problem}"), flush=True)
-    if len(listing.problems) > _PROBLEMS_SHOWN:
-        count = f"{len(listing.problems):,}"
-        print(f"... {count} lines are left out in total; `rewardlab data check` lists them all", flush=True)

@@ -95,13 +95,13 @@ def state(request: Request) -> Response:
 
 async def judge(request: Request) -> Response:
     """Store a verdict; the answer is sent when it is on the disk."""
-    return await _carried_out(request, GivenVerdict, _judge)
 
+    def record(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
+        decision, level = require_judgeable(server.row(given.item), given.decision, given.level)
+        verdict = Verdict(given.item, given.annotator, decision, level, given.note, given.rationale_seen, given.seconds)
+        return server.record(verdict, given.request)
 
-def _judge(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
-    decision, level = require_judgeable(server.row(given.item), given.decision, given.level)
-    verdict = Verdict(given.item, given.annotator, decision, level, given.note, given.rationale_seen, given.seconds)
-    return server.record(verdict, given.request)
+    return await _carried_out(request, GivenVerdict, record)
 
 
 async def undo(request: Request) -> Response:
