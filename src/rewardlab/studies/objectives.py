@@ -1,7 +1,7 @@
 """`study_objectives`: every objective of a plan, compared on one page: table, findings, learning curves, traces."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -23,12 +23,7 @@ from rewardlab.training.objectives import objective_settings, train_objective
 PAGE = "index.html"
 _LEVEL = 0.05  # of a test after Holm's correction
 _HEADLINE = ("within", "across", "voc", "success_auc", "mae", "robustness_auc")
-_CONTROLLED = (
-    "within",
-    "across",
-    "success_auc",
-    "mae",
-)  # by the others the length baseline is best by definition
+_CONTROLLED = ("within", "across", "success_auc", "mae")  # by the others the length baseline is best by definition
 
 
 def study_objectives(
@@ -110,7 +105,7 @@ def render_objective_page(comparison: Comparison) -> str:
             tables=[_group_table(comparison, b, g, n) for b in backbones for g, n in comparison.groups.items()],
             contrasts=[c for c in comparison.contrasts if "," not in c.group],
             curves={backbone: _curve_figures(comparison, backbone) for backbone in backbones},
-            traces=[_panel(trace) for trace in comparison.traces],
+            traces=[TracePanel(trace, tuple(_trace_charts(trace))) for trace in comparison.traces],
             total=sum(comparison.seconds.values()),
         )
     )
@@ -121,25 +116,16 @@ def findings(comparison: Comparison) -> list[str]:
     found = []
     for backbone in dict.fromkeys(cell.backbone for cell in comparison.cells):
         for group in (group for group in comparison.groups if "," not in group):
-            found.append(f"{backbone}, {group}: {_firsts(comparison, backbone, group)}.")
+            firsts = []
+            for measure in _HEADLINE:
+                for best in _ranked(comparison, backbone, group, measure)[:1]:
+                    ranks = "" if best.rank_low is None else f", rank {best.rank_low} to {best.rank_high}"
+                    firsts.append(f"{best.objective} is first by {measure} ({format_number(best.value)}{ranks})")
+            found.append(f"{backbone}, {group}: {'; '.join(firsts) or 'nothing could be measured'}.")
             tests = [c for c in comparison.contrasts if c.backbone == backbone and c.group == group]
             said = [*_against(comparison, tests), *_beaten_by_controls(comparison, backbone, group)]
             found += [f"{backbone}, {group}: {sentence}." for sentence in said]
     return found
-
-
-def _firsts(comparison: Comparison, backbone: str, group: str) -> str:
-    said = []
-    for measure in _HEADLINE:
-        column = _ranked(comparison, backbone, group, measure)
-        if column:
-            best = column[0]
-            said.append(f"{best.objective} is first by {measure} ({format_number(best.value)}{_ranks(best)})")
-    return "; ".join(said) or "nothing could be measured"
-
-
-def _ranks(cell: ObjectiveCell) -> str:
-    return "" if cell.rank_low is None else f", rank {cell.rank_low} to {cell.rank_high}"
 
 
 def _ranked(comparison: Comparison, backbone: str, group: str, measure: str) -> list[ObjectiveCell]:
@@ -180,31 +166,25 @@ def _beaten_by_controls(comparison: Comparison, backbone: str, group: str) -> li
     for control in comparison.controls:
         place = (backbone, group, control)
         mine = {c.measure: c.value for c in comparison.cells if (c.backbone, c.group, c.objective) == place}
-        best = {name: column[0].value for name in _CONTROLLED if (column := _ranked(comparison, backbone, group, name))}
-        beaten = [name for name, value in best.items() if _is_better(name, mine.get(name), value)]
+        beaten = []
+        for name in _CONTROLLED:
+            best, value = _ranked(comparison, backbone, group, name)[:1], mine.get(name)
+            sign = 1 if MEASURES[name][0] == "higher" else -1
+            if best and value is not None and sign * value > sign * (best[0].value or 0.0):
+                beaten.append(name)
         if beaten:
             said.append(f"{control}, a control, is better than every objective by {', '.join(beaten)}")
     return said
-
-
-def _is_better(measure: str, value: float | None, other: float | None) -> bool:
-    if value is None or other is None:
-        return False
-    return value > other if MEASURES[measure][0] == "higher" else value < other
 
 
 def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) -> GroupTable:
     best = {measure: _ranked(comparison, backbone, group, measure)[:1] for measure in MEASURES}
     cells = {(c.objective, c.measure): c for c in comparison.cells if (c.backbone, c.group) == (backbone, group)}
     names = [entry.name for entry in comparison.objectives] + list(comparison.controls)
-    rows = [
-        TableRow(
-            name,
-            name in comparison.controls,
-            tuple((cells[name, measure], cells[name, measure] in best[measure]) for measure in MEASURES),
-        )
-        for name in names
-    ]
+    rows = []
+    for name in names:
+        own = [(cells[name, measure], cells[name, measure] in best[measure]) for measure in MEASURES]
+        rows.append(TableRow(name, name in comparison.controls, tuple(own)))
     return GroupTable(backbone, group, tasks, tuple(rows))
 
 
@@ -224,20 +204,16 @@ def _curve_figures(comparison: Comparison, backbone: str) -> list[TitledChart]:
     return figures
 
 
-def _panel(trace: RewardTrace) -> TracePanel:
+def _trace_charts(trace: RewardTrace) -> Iterator[TitledChart]:
+    """Yield the trace of each objective stretched over its own range, beside the true progress over 0 to 1."""
     time = tuple(float(place) for place in range(len(trace.progress)))
-    return TracePanel(trace, tuple(TitledChart(name, _trace_chart(trace, name, time)) for name in trace.rewards))
-
-
-def _trace_chart(trace: RewardTrace, name: str, time: tuple[float, ...]) -> str:
-    """Return a trace stretched over its own range, beside the true progress over 0 to 1."""
-    rewards = trace.rewards[name]
-    low, high = min(rewards), max(rewards)
-    stretched = tuple((value - low) / (high - low) if high > low else 0.5 for value in rewards)
     truth = tuple(math.nan if value is None else value for value in trace.progress)
-    lines = (Line("true progress", time, truth, colour=6, control=True), Line(name, time, stretched))
-    axes = Axes(right=max(time, default=1.0), frame=SMALL)
-    return line_chart(lines, axes, f"reward of {name} over the frames of {trace.clip}")
+    for name, rewards in trace.rewards.items():
+        low, high = min(rewards), max(rewards)
+        stretched = tuple((value - low) / (high - low) if high > low else 0.5 for value in rewards)
+        lines = (Line("true progress", time, truth, colour=6, control=True), Line(name, time, stretched))
+        axes = Axes(right=max(time, default=1.0), frame=SMALL)
+        yield TitledChart(name, line_chart(lines, axes, f"reward of {name} over the frames of {trace.clip}"))
 
 
 def cell_text(cell: ObjectiveCell) -> str:

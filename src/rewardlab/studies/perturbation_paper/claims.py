@@ -1,6 +1,6 @@
 """The paper's claims as questions that intervals decide."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -84,15 +84,13 @@ def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -
         lines.append(f"| {place} | {claim.sentence} | {claim.where} | **{claim.verdict}** | {counts} |")
     for place, claim in enumerate(claims, start=1):
         lines += ["", f"## {place}. {claim.sentence}: {claim.verdict}", "", f"Taken to mean: {claim.meaning}.", ""]
-        lines += [f"- {_finding(question)}" for question in claim.questions]
+        for question in claim.questions:
+            found, side = question.estimate(), "above" if question.above else "below"
+            number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
+            words = f"{question.answer()}: {markdown_text(question.words)}"
+            lines.append(f"- {words}: {number}, {side} {question.bound:g}?")
     lines += ["", "## Not judged", "", *(f"- {sentence}" for sentence in not_judged)]
     return "\n".join(lines) + "\n"
-
-
-def _finding(question: Question) -> str:
-    found, side = question.estimate(), "above" if question.above else "below"
-    number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
-    return f"{question.answer()}: {markdown_text(question.words)}: {number}, {side} {question.bound:g}?"
 
 
 _NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
@@ -107,15 +105,12 @@ _LOST = f"accuracy lost from clean to severity {WORST}, each cell that keeps its
 
 def paper_claims(study: MeasuredStudy) -> list[Claim]:
     """Return every claim that numbers can decide."""
-    makers: tuple[Callable[[MeasuredStudy], Iterator[Claim]], ...] = (
-        *(_losses, _losses_compared, _accuracies),
-        *(_orders, _thresholds, _tasks),
-    )
+    makers = (_losses, _accuracies, _orders, _thresholds, _tasks)
     return [claim for make in makers for claim in make(study)]
 
 
 def _losses(study: MeasuredStudy) -> Iterator[Claim]:
-    general = study.model("general")
+    worst = {category: at(study.model("general"), category, WORST) for category in CATEGORIES}
     mean = {role: over_categories(study.model(role), WORST) for role in ROLES}
     yield Claim(
         "the general model degrades most",
@@ -130,60 +125,44 @@ def _losses(study: MeasuredStudy) -> Iterator[Claim]:
         "under visual change the general model loses 11.8 points (12.7 %)",
         "abstract, 3.1",
         f"{_LOST}, within {_NEAR:g} of 0.118",
-        _within(study.loss, f"{study.part('general')}, visual", at(general, "visual", WORST), 0.118),
+        _within(study.loss, f"{study.part('general')}, visual", worst["visual"], 0.118),
     )
     yield Claim(
         "the general model is most sensitive to visual and temporal change",
         "Figure 1",
         f"{_LOST}, each of the two against each of the other two",
         [
-            _more(
-                study.loss,
-                f"{study.part('general')}, {one} less {other}",
-                at(general, one, WORST),
-                at(general, other, WORST),
-            )
+            _more(study.loss, f"{study.part('general')}, {one} less {other}", worst[one], worst[other])
             for one in ("visual", "temporal")
             for other in ("semantic", "domain")
         ],
     )
-
-
-def _losses_compared(study: MeasuredStudy) -> Iterator[Claim]:
-    def loses_more(one: str, other: str, category: str) -> Question:
-        sides = (at(study.model(role), category, WORST) for role in (one, other))
-        return _more(study.loss, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
-
     yield Claim(
         "the tuned model is less sensitive to visual and temporal change than the general one",
         "2.1, 4",
         _LOST,
-        [loses_more("general", "tuned", category) for category in ("visual", "temporal")],
+        [_gap(study, study.loss, "general", "tuned", category) for category in ("visual", "temporal")],
     )
     yield Claim(
         "the tuned model is more sensitive to semantic change than the general one",
         "2.1, 3.1, 4",
         _LOST,
-        [loses_more("tuned", "general", "semantic")],
+        [_gap(study, study.loss, "tuned", "general", "semantic")],
     )
     yield Claim(
         "the ensemble is the least sensitive in every category",
         "2.1",
         _LOST,
-        [loses_more(other, "ensemble", category) for category in CATEGORIES for other in ("general", "tuned")],
+        [_gap(study, study.loss, other, "ensemble", c) for c in CATEGORIES for other in ("general", "tuned")],
     )
 
 
 def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
-    def leads(one: str, other: str, category: str, severity: int) -> Question:
-        sides = (at(study.model(role), category, severity) for role in (one, other))
-        return _more(study.accuracy, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
-
     yield Claim(
         "when nothing is changed, the general model is the worst",
         "2.1",
         "accuracy on clean episodes, against both other models",
-        [leads(other, "general", CLEAN, 0) for other in ("tuned", "ensemble")],
+        [_gap(study, study.accuracy, other, "general", CLEAN, 0) for other in ("tuned", "ensemble")],
     )
     yield Claim(
         "the tuned model stays at 91.8 % under all visual change",
@@ -195,7 +174,7 @@ def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
         "the ensemble has the best worst case in every category",
         "abstract, 3.2, 4",
         f"accuracy at severity {WORST}, against both other models",
-        [leads("ensemble", other, category, WORST) for category in CATEGORIES for other in ("general", "tuned")],
+        [_gap(study, study.accuracy, "ensemble", other, c) for c in CATEGORIES for other in ("general", "tuned")],
     )
     yield Claim(
         "the ensemble's worst case is above 83 %",
@@ -206,7 +185,11 @@ def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
 
 
 def _orders(study: MeasuredStudy) -> Iterator[Claim]:
-    words = f"tau-b of progress with true progress within an episode{_ceiling(study)}, mean over categories"
+    # True progress has ties, so that no model without ties can meet a bound above the ceiling.
+    ceilings = [study.summary.clean(study.model(role), "progress_tau_b_ceiling").value for role in ROLES]
+    known = [value for value in ceilings if value is not None]
+    most = f" (progress without ties reaches at most {min(known):.2f} on clean episodes)" if known else ""
+    words = f"tau-b of progress with true progress within an episode{most}, mean over categories"
     mean = {(role, severity): over_categories(study.model(role), severity) for role in ROLES for severity in SEVERITIES}
     fall = round(STATED_TAU["general"][0] - STATED_TAU["general"][WORST], 3)
     yield Claim(
@@ -226,22 +209,10 @@ def _orders(study: MeasuredStudy) -> Iterator[Claim]:
         "4",
         f"{words}, at severity {WORST}, against both other models",
         [
-            _more(
-                study.tau,
-                f"{study.part('ensemble')} less {study.part(other)}",
-                mean["ensemble", WORST],
-                mean[other, WORST],
-            )
-            for other in ("general", "tuned")
+            _more(study.tau, f"{study.part('ensemble')} less {study.part(r)}", mean["ensemble", WORST], mean[r, WORST])
+            for r in ("general", "tuned")
         ],
     )
-
-
-def _ceiling(study: MeasuredStudy) -> str:
-    """Return how far tau-b can reach, as true progress has ties: no model without ties can meet a bound above that."""
-    found = [study.summary.clean(study.model(role), "progress_tau_b_ceiling").value for role in ROLES]
-    known = [value for value in found if value is not None]
-    return f" (progress without ties reaches at most {min(known):.2f} on clean episodes)" if known else ""
 
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
@@ -304,6 +275,14 @@ def _more(means: ConditionMeans, words: str, one: Weights, other: Weights) -> Qu
     return Question(words, means, less(one, other))
 
 
+def _gap(
+    study: MeasuredStudy, means: ConditionMeans, one: str, other: str, category: str, severity: int = WORST
+) -> Question:
+    """Ask whether one role has more than another in a category."""
+    sides = (at(study.model(role), category, severity) for role in (one, other))
+    return _more(means, f"{study.part(one)} less {study.part(other)}, {category}", *sides)
+
+
 def _accurate(
     study: MeasuredStudy, role: str, category: str, severity: int, bound: float, *, above: bool = True
 ) -> Question:
@@ -313,5 +292,5 @@ def _accurate(
 
 def _within(means: ConditionMeans, words: str, weights: Weights, stated: float) -> list[Question]:
     """Ask whether a change is the stated one, give or take what we call the same."""
-    ends = round(stated - _NEAR, 3), round(stated + _NEAR, 3)
-    return [Question(words, means, weights, end, above) for end, above in zip(ends, (True, False))]
+    ends = {True: round(stated - _NEAR, 3), False: round(stated + _NEAR, 3)}
+    return [Question(words, means, weights, end, above) for above, end in ends.items()]

@@ -20,7 +20,6 @@ from rewardlab.reporting.report import write_figures, write_report
 from rewardlab.studies.perturbation_paper.claims import NOT_JUDGED, claims_page, paper_claims
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import (
-    FittedCompetence,
     SampleSize,
     fit_models,
     read_table,
@@ -51,13 +50,20 @@ def study_perturbation(
 ) -> list[Path]:
     """Write the tables, figures and claims of the perturbation paper as a run measured them.
 
-    `roles` says which of the run's models plays general, tuned and ensemble; without it the shipped ones do.
+    `pocket-plain`, `pocket` and the run's only ensemble stand for the general, tuned and ensemble models of the paper;
+    in Python, the argument `roles` names others.
 
     Examples:
         rewardlab study perturbation runs/robustness study
     """
     study, folder = open_study(run if isinstance(run, Run) else open_run(run), roles), Path(out)
-    return [*write_tables(study, folder), *write_figures(folder, lambda: _figures(study))]
+
+    def figures() -> "dict[str, Figure]":
+        from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
+
+        return measured_figures(study)
+
+    return [*write_tables(study, folder), *write_figures(folder, figures)]
 
 
 def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
@@ -72,12 +78,6 @@ def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
     return [folder / name for name in files]
 
 
-def _figures(study: MeasuredStudy) -> "dict[str, Figure]":
-    from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
-
-    return measured_figures(study)
-
-
 def _head(study: MeasuredStudy) -> str:
     """Return what a reader of the claims must know first: who plays whom, on what, and what is missing."""
     record, basis = study.record, study.summary.bootstrap
@@ -87,11 +87,8 @@ def _head(study: MeasuredStudy) -> str:
     lines += [f"**Unfinished: {unfinished:,} trials of the plan are not scored yet.**"] if unfinished > 0 else []
     missing = [category for category in CATEGORIES if category not in study.categories]
     lines += [f"**Not in this run: {', '.join(missing)} change.**"] if missing else []
-    lines += [
-        "",
-        "The paper is about vision-language models. The results here are about the models in this table only:",
-    ]
-    lines += ["they are no test of claims about internet-scale models."]
+    about = "The paper is about vision-language models. The results here are about the models in this table only:"
+    lines += ["", about, "they are no test of claims about internet-scale models."]
     lines += ["", "| in the paper | here, in its place | what it is | to know first |", "|---|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
@@ -150,18 +147,14 @@ def study_montecarlo(
     settings = recorded(study_montecarlo, locals())
     if seed < 0:
         raise PlanError(f"seed must not be negative, got {seed}")
-    levels = several(severities)
-    study = StudyConfig(
-        severities=levels,
-        episodes=episodes,
-        steps=steps,
-        rho=rho,
-        noise=noise,
-        reliable_at=accuracy_threshold,
-        correlation=correlation,
-    )
-    study, fitted = (study, {}) if fit is None else _fitted(study, Path(fit))
-    first = (fit_table(fitted),) if fitted else ()
+    levels, first = several(severities), tuple[TextTable, ...]()
+    study = StudyConfig(severities=levels, episodes=episodes, steps=steps, rho=rho, noise=noise)
+    study = replace(study, reliable_at=accuracy_threshold, correlation=correlation)
+    if fit is not None:
+        fitted = fit_models(read_table(Path(fit)), study)
+        models = {name: found.competence for name, found in fitted.items()}
+        study = replace(study, models=models, categories=tuple(next(iter(models.values())).sigma))
+        first = (fit_table(fitted),)
     command = as_command("study montecarlo", study_montecarlo, settings)
     folder = Path(out) if out else Path("runs") / f"montecarlo-{digest(json.dumps(settings))[:8]}"
     if power:
@@ -191,12 +184,6 @@ def _study_figures(results: SimulationResults, command: str) -> "dict[str, Figur
     from rewardlab.studies.perturbation_paper.simulation_figures import study_figures
 
     return study_figures(results, command)
-
-
-def _fitted(study: StudyConfig, table: Path) -> tuple[StudyConfig, Mapping[str, FittedCompetence]]:
-    fitted = fit_models(read_table(table), study)
-    models = {name: found.competence for name, found in fitted.items()}
-    return replace(study, models=models, categories=tuple(next(iter(models.values())).sigma)), fitted
 
 
 def _check(results: SimulationResults) -> str:

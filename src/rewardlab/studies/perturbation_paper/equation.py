@@ -47,8 +47,29 @@ class StudyConfig:
     correlation: float = 0.0  # of the errors of two members of the vote
 
     def __post_init__(self) -> None:
-        _check_lists(self)
-        _check_numbers(self)
+        steps, unknown = self.severities, [name for name in self.categories if name not in CATEGORIES]
+        rising = steps and min(steps) >= 0 and list(steps) == sorted(set(steps))
+        factors = self.tasks.values()
+        rules = (
+            (self.models, "a study needs at least one model", "none"),
+            (
+                self.categories and not unknown,
+                f"categories must be some of {', '.join(CATEGORIES)}",
+                ", ".join(unknown) or "none",
+            ),
+            (rising, "severities must rise from 0 or more", ",".join(map(str, steps)) or "none"),
+            (self.steps >= 2, "steps (T) must be at least 2, for one step has no order", self.steps),
+            (self.episodes >= 2, "episodes must be at least 2, for one has no interval", self.episodes),
+            (0 <= self.rho < 1, "rho must be from 0 up to but not 1, where the noise never changes", self.rho),
+            (0 <= self.noise < math.inf, "noise (k) must be a number not below 0", self.noise),
+            (0 <= self.drift < math.inf, "drift must be a number not below 0", self.drift),
+            (0 < self.reliable_at < 1, "accuracy-threshold must lie between 0 and 1", self.reliable_at),
+            (0 <= self.correlation <= 1, "correlation of the voters must be from 0 to 1", self.correlation),
+            (all(0 <= f < math.inf for f in factors), "task factors must not be below 0", self.tasks),
+        )
+        for holds, expected, got in rules:
+            if not holds:
+                raise PlanError(f"{expected}, got {got}")
         for name, model in self.models.items():
             _check_model(name, model, self.categories)
 
@@ -92,33 +113,6 @@ class StudyConfig:
 def clipped(competence: Values | float) -> Values:
     """Return competence inside the bounds of Eq. 1."""
     return np.clip(np.asarray(competence, dtype=np.float64), LOWEST, HIGHEST)
-
-
-def _check_lists(study: StudyConfig) -> None:
-    if not study.models:
-        raise PlanError("a study needs at least one model, got none")
-    unknown = [name for name in study.categories if name not in CATEGORIES]
-    if unknown or not study.categories:
-        raise PlanError(f"categories must be some of {', '.join(CATEGORIES)}, got {', '.join(unknown) or 'none'}")
-    steps = study.severities
-    if not steps or any(s < 0 for s in steps) or list(steps) != sorted(set(steps)):
-        raise PlanError(f"severities must rise from 0 or more, got {','.join(map(str, steps)) or 'none'}")
-
-
-def _check_numbers(study: StudyConfig) -> None:
-    rules = (
-        (study.steps >= 2, "steps (T) must be at least 2, for one step has no order", study.steps),
-        (study.episodes >= 2, "episodes must be at least 2, for one has no interval", study.episodes),
-        (0 <= study.rho < 1, "rho must be from 0 up to but not 1, where the noise never changes", study.rho),
-        (0 <= study.noise < math.inf, "noise (k) must be a number not below 0", study.noise),
-        (0 <= study.drift < math.inf, "drift must be a number not below 0", study.drift),
-        (0 < study.reliable_at < 1, "accuracy-threshold must lie between 0 and 1", study.reliable_at),
-        (0 <= study.correlation <= 1, "correlation of the voters must be from 0 to 1", study.correlation),
-        (all(0 <= f < math.inf for f in study.tasks.values()), "task factors must not be below 0", study.tasks),
-    )
-    for holds, expected, got in rules:
-        if not holds:
-            raise PlanError(f"{expected}, got {got}")
 
 
 def _check_model(name: str, model: Competence, categories: tuple[str, ...]) -> None:

@@ -80,9 +80,8 @@ def fit_models(lines: Iterable[MeasuredAccuracy], study: StudyConfig) -> dict[st
     by_model: dict[str, list[MeasuredAccuracy]] = {}
     for line in lines:
         by_model.setdefault(line.model, []).append(line)
-    categories: list[str] = [
-        c for c in CATEGORIES if any(_informs(line, c) for found in by_model.values() for line in found)
-    ]
+    every = [line for found in by_model.values() for line in found]
+    categories: list[str] = [c for c in CATEGORIES if any(_informs(line, c) for line in every)]
     if not categories:
         raise DataError("the table holds only severity 0; give accuracies at a severity above 0 to fit a sigma")
     return {model: _fit(model, found, categories, study) for model, found in by_model.items()}
@@ -116,8 +115,9 @@ def _fit(model: str, lines: list[MeasuredAccuracy], categories: list[str], study
     found = least_squares(misfit, start, bounds=(low, high), x_scale=0.05, xtol=1e-12, ftol=1e-12, gtol=1e-12)
     numbers, errors = _alpha_first(found.x, known), _standard_errors(found.jac, found.fun)
     names = categories if known else ["alpha", *categories]
-    competence = Competence(float(numbers[0]), dict(zip(categories, numbers[1:].tolist())))
-    return FittedCompetence(competence, dict(zip(names, errors)), float(np.abs(found.fun).max()), len(lines))
+    competence = Competence(float(numbers[0]), dict(zip(categories, numbers[1:].tolist(), strict=True)))
+    largest = float(np.abs(found.fun).max())
+    return FittedCompetence(competence, dict(zip(names, errors, strict=True)), largest, len(lines))
 
 
 def _alpha_first(numbers: Values, known: Competence | None) -> Values:

@@ -21,7 +21,6 @@ from rewardlab.reporting.figures import (
     PAGE,
     RED,
     STYLE,
-    SeriesStyle,
     draw_bars,
     draw_curve,
     frame,
@@ -44,24 +43,17 @@ def draw_calibration(summary: Summary, metric: str, labels: Mapping[str, str], n
     """Return one calibration error over severity, one panel per category; `labels` are the models to draw."""
     figure, panels = new_panels(max(COLUMN + 1, 1.8 * len(summary.categories)), 2.2, len(summary.categories))
     styles = series_styles(labels)
-    for axes, category in zip(panels, summary.categories):
+    for axes, category in zip(panels, summary.categories, strict=True):
         for model, style in styles.items():
-            _draw_model(axes, summary, (model, category, metric), style)
+            found = [summary.calibration_null(model, category if s else CLEAN, s, metric) for s in SEVERITIES]
+            numbers = [(entry.value, entry.null_low, entry.null_high) for entry in found]
+            values, lows, highs = np.array(numbers, np.float64).T.tolist()  # None becomes nan
+            draw_curve(axes, values, (lows, highs), style, model)
         severity_axis(axes, SEVERITIES)
         axes.set_title(category)
     panels[0].set_ylabel(METRICS_DRAWN[metric])
     keys = [styles[model].key(label) for model, label in labels.items()]
     return frame(figure, f"Calibration over severity: {METRICS_DRAWN[metric]}", keys, [_NOTE, *notes])
-
-
-def _draw_model(axes: Axes, summary: Summary, place: tuple[str, str, str], style: SeriesStyle) -> None:
-    model, category, metric = place
-    found = [summary.calibration_null(model, category if s else CLEAN, s, metric) for s in SEVERITIES]
-    values, lows, highs = (
-        [math.nan if number is None else number for number in column]
-        for column in zip(*((entry.value, entry.null_low, entry.null_high) for entry in found))
-    )
-    draw_curve(axes, values, (lows, highs), style, model)
 
 
 # The hollow diamond that marks a number stated in the perturbation paper, in simulated and in measured figures.
@@ -87,7 +79,9 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
     labels = model_labels(study.summary.evaluated, study.roles)
-    run, open_places = f"Run: {study.record.command}", _not_asked(study.record.plan.severities)
+    missing = [str(severity) for severity in SEVERITIES if severity and severity not in study.record.plan.severities]
+    gaps = f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."
+    run, open_places = f"Run: {study.record.command}", [gaps] if missing else []
     accuracies, taus, losses = _accuracies(study), _taus(study), _losses(study)
     found = {}
     if any(_known(estimate) for by_model in accuracies.values() for curve in by_model.values() for estimate in curve):
@@ -109,19 +103,13 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     return found
 
 
-def _not_asked(severities: Sequence[int]) -> list[str]:
-    """Return the sentence that explains the gaps of the curves; none where every severity was asked for."""
-    missing = [str(severity) for severity in SEVERITIES if severity and severity not in severities]
-    return [f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."] if missing else []
-
-
 def model_labels(judged: Sequence[str], roles: Mapping[str, str]) -> dict[str, str]:
     """Return the names of the judged models, short, each with the configuration of the paper that it plays."""
     short = [f"ensemble of {m.count(',') + 1}" if m.startswith("ensemble:") else m for m in judged]
     names = short if len(set(short)) == len(short) else judged
     role_of = {model: role for role, model in roles.items()}
-    parts = [role_of.get(model, "") for model in judged]
-    return {m: f"{n} as {r}" if r and not n.startswith(r) else n for m, n, r in zip(judged, names, parts)}
+    named = [(model, name, role_of.get(model, "")) for model, name in zip(judged, names, strict=True)]
+    return {model: f"{name} as {role}" if role and not name.startswith(role) else name for model, name, role in named}
 
 
 def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
@@ -160,7 +148,7 @@ def draw_measured_accuracy(
     """Return success accuracy over severity, one panel per category; `stated` is by model and category."""
     styles = series_styles(labels)
     figure, panels = new_panels(max(COLUMN + 1, 1.8 * len(curves)), 2.2, len(curves))
-    for axes, (category, by_model) in zip(panels, curves.items()):
+    for axes, (category, by_model) in zip(panels, curves.items(), strict=True):
         axes.axhline(RELIABLE_AT, color=RED, linestyle="--", linewidth=0.9)
         _draw_curves(axes, by_model, labels)
         for model, style in styles.items():
@@ -192,21 +180,18 @@ def draw_measured_tau(
 
 @rc_context(STYLE)
 def draw_measured_losses(
-    lost: Mapping[tuple[str, str], ContrastEstimate],
-    labels: Labels,
-    tasks: Mapping[str, Sequence[str]],
-    notes: Sequence[str],
+    lost: Losses, labels: Labels, tasks: Mapping[str, Sequence[str]], notes: Sequence[str]
 ) -> Figure:
     """Return the accuracy that each kind of task loses, mean over categories; `tasks` are those of each kind."""
     styles = series_styles(labels)
     found = [[lost[model, group] for group in GROUPS] for model in labels]
     figure, (axes,) = new_panels(PAGE, 2.4)
     middles = draw_bars(axes, [[e.value for e in each] for each in found], list(styles.values()))
-    for places, each in zip(middles, found):
+    for places, each in zip(middles, found, strict=True):
         ends = np.transpose([(e.value - e.low, e.high - e.value) for e in each])
         axes.errorbar(places, [e.value for e in each], yerr=ends, fmt="none", ecolor="black", elinewidth=1)
-    counts = [len(tasks[group]) for group in GROUPS]
-    names = [f"{g}\n({n} task{'' if n == 1 else 's'})" if n else f"{g}\n(no task)" for g, n in zip(GROUPS, counts)]
+    counts = {group: len(tasks[group]) for group in GROUPS}
+    names = [f"{g}\n({n} task{'' if n == 1 else 's'})" if n else f"{g}\n(no task)" for g, n in counts.items()]
     axes.set_xticks(range(len(GROUPS)), names)
     axes.set_xlim(-0.5, len(GROUPS) - 0.5)
     axes.set_ylabel("accuracy lost")

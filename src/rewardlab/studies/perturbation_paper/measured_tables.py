@@ -6,7 +6,7 @@ from dataclasses import astuple, fields
 import numpy as np
 
 from rewardlab.core.storage import csv_text
-from rewardlab.core.summary import CalibrationNull, Measurement
+from rewardlab.core.summary import CalibrationNull
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.evaluation.display import format_number, format_threshold, markdown_text
 from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen, severity_thresholds, values_of
@@ -74,6 +74,10 @@ _CALIBRATION = (*(field.name for field in fields(CalibrationNull)), "miscalibrat
 
 def number_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the tables by file name."""
+    models, kinds, tau = study.summary.evaluated, study.categories, study.tau
+    order = ((m, s, tau.combined(over_categories(m, s, kinds))) for m in models for s in SEVERITIES)
+    lost = ((m, g, study.group_loss.combined(groups_evenly(m, (g,), kinds))) for m in models for g in GROUPS)
+    ends = ("low", "high", "clusters")
     return {
         "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
         "seen_unseen.csv": _csv(COLUMNS, seen_unseen_rows(study)),
@@ -83,23 +87,22 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
         "reliability.csv": _csv(
             ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"), _thresholds(study)
         ),
-        "calibration.csv": _csv(_CALIBRATION, _calibration(study)),
-        "figure2.csv": _csv(("model", "severity", "tau", "low", "high", "clusters"), _figure_2(study)),
-        "figure3.csv": _csv(("model", "group", "loss", "low", "high", "clusters"), _figure_3(study)),
+        "calibration.csv": _csv(
+            _CALIBRATION, ((*astuple(entry), entry.miscalibrated) for entry in study.summary.calibration_nulls)
+        ),
+        "figure2.csv": _csv(("model", "severity", "tau", *ends), _estimates(order)),
+        "figure3.csv": _csv(("model", "group", "loss", *ends), _estimates(lost)),
     }
 
 
 def table_1_page(study: MeasuredStudy) -> str:
     """Return the paper's Table 1 in Markdown, with what is missing and how it was measured."""
-    lines = [
-        f"# Success accuracy at severity {WORST}",
-        "",
-        "Each cell: ours with its 95 % interval over the cells whose",
-    ]
-    lines[-1] += (
-        " label the change keeps, the clean accuracy of the same episodes, the number that the paper states for"
+    reading = (
+        "Each cell: ours with its 95 % interval over the cells whose label the change keeps, the clean accuracy of the "
+        "same episodes, the number that the paper states for the configuration that the model plays, and the cells "
+        "scored of those asked."
     )
-    lines[-1] += " the configuration that the model plays, and the cells scored of those asked."
+    lines = [f"# Success accuracy at severity {WORST}", "", reading]
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
     for model in study.summary.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
@@ -110,15 +113,11 @@ def table_1_page(study: MeasuredStudy) -> str:
 def _cell(study: MeasuredStudy, model: str, category: str) -> str:
     here = at(model, category, WORST)
     found, clean = study.accuracy.combined(here), study.clean_accuracy.combined(here)
-    scored, asked = _cells(study, model, category)
-    stated = study.stated(model, category)
+    (scored, asked), stated = _cells(study, model, category), study.stated(model, category)
     beside = [f"clean {format_number(clean.value, 3)}"]
     beside += [] if stated is None else [f"paper {stated:.3f}"]
-    return "<br>".join([f"**{format_number(found.value, 3)}** {_ends(found)}", *beside, f"{scored} of {asked}"])
-
-
-def _ends(estimate: ContrastEstimate) -> str:
-    return "" if estimate.low != estimate.low else estimate.ends
+    ends = "" if found.low != found.low else found.ends
+    return "<br>".join([f"**{format_number(found.value, 3)}** {ends}", *beside, f"{scored} of {asked}"])
 
 
 def _cells(study: MeasuredStudy, model: str, category: str, severity: int = WORST) -> tuple[int, int]:
@@ -133,12 +132,9 @@ def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
     """Yield the cells whose label changes with the clip, each model beside what sees nothing."""
     rows = [row for row in _relabelled(study) if row[2] == WORST]
     if rows:
-        yield f"## Cells whose label changes, severity {WORST}"
-        yield ""
+        yield from (f"## Cells whose label changes, severity {WORST}", "")
         yield f"They have no clean accuracy to lose; `{REFERENCE}`, which sees nothing, stands beside each number."
-        yield ""
-        yield f"| model | category | accuracy | {REFERENCE} on the same | cells |"
-        yield "|---|---|---|---|---|"
+        yield from ("", f"| model | category | accuracy | {REFERENCE} on the same | cells |", "|---" * 5 + "|")
         for model, category, _, value, low, high, scored, blind in rows:
             interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
             numbers = f"{value:.3f}{interval} | {format_number(blind, 3)} | {scored}"
@@ -151,12 +147,11 @@ def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, fl
     for model in study.summary.models:
         for category in CATEGORIES:
             for severity in SEVERITIES[1:]:
-                found = study.relabelled_accuracy.combined(at(model, category, severity))
+                means, here = study.relabelled_accuracy, at(model, category, severity)
+                found, count = means.combined(here), means.count(here)
                 if found.value == found.value:
-                    blind = study.relabelled_accuracy.combined(at(REFERENCE, category, severity)).value
-                    ends = found.low, found.high
-                    count = study.relabelled_accuracy.count(at(model, category, severity))
-                    yield model, category, severity, found.value, *ends, count, blind
+                    blind = means.combined(at(REFERENCE, category, severity)).value
+                    yield model, category, severity, found.value, found.low, found.high, count, blind
 
 
 def _remarks(study: MeasuredStudy) -> Iterator[str]:
@@ -193,8 +188,9 @@ def _every(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     for row in study.summary.measurements:
         if row.group in study.summary.categories:
             null = nulls.get((row.model, row.group if row.severity else CLEAN, row.severity), {}).get(row.metric)
-            better = METRICS[row.metric].better
-            yield row.model, row.group, row.severity, row.metric, better, *_numbers(row), null
+            share = row.scored / row.asked if row.asked else None
+            numbers = (row.value, row.low, row.high, row.scored, row.asked, share)
+            yield row.model, row.group, row.severity, row.metric, METRICS[row.metric].better, *numbers, null
 
 
 def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]:
@@ -208,12 +204,6 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
                 if mine.any():
                     found[model, category, step] = null_quantiles(cells.where(mine), study.draws.seed)
     return found
-
-
-def _calibration(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    """Yield ECE and Brier score over severity beside what a calibrated model of this size would show."""
-    for entry in study.summary.calibration_nulls:
-        yield *astuple(entry), entry.miscalibrated
 
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
@@ -230,27 +220,9 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
                 yield model, study.role(model), category, level, *words, stated
 
 
-def _figure_2(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    for model in study.summary.evaluated:
-        for severity in SEVERITIES:
-            weights = over_categories(model, severity, study.categories)
-            yield model, severity, *_estimate(study.tau.combined(weights))
-
-
-def _figure_3(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    for model in study.summary.evaluated:
-        for group in GROUPS:
-            weights = groups_evenly(model, (group,), study.categories)
-            yield model, group, *_estimate(study.group_loss.combined(weights))
-
-
-def _numbers(row: Measurement) -> tuple[object, ...]:
-    share = row.scored / row.asked if row.asked else None
-    return row.value, row.low, row.high, row.scored, row.asked, share
-
-
-def _estimate(estimate: ContrastEstimate) -> tuple[object, ...]:
-    return estimate.value, estimate.low, estimate.high, estimate.clusters
+def _estimates(found: Iterable[tuple[object, object, ContrastEstimate]]) -> Iterator[Sequence[object]]:
+    for model, place, estimate in found:
+        yield model, place, estimate.value, estimate.low, estimate.high, estimate.clusters
 
 
 def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:

@@ -14,11 +14,7 @@ STATED_ACCURACY = {  # Table 1: accuracy at severity 4
     "tuned": {"visual": 0.918, "semantic": 0.841, "temporal": 0.938, "domain": 0.889},
     "ensemble": {"visual": 0.926, "semantic": 0.920, "temporal": 0.931, "domain": 0.883},
 }
-STATED_THRESHOLD = {
-    "general": "1",
-    "tuned": "3-5",
-    "ensemble": "4-5",
-}  # severity at which each becomes unreliable
+STATED_THRESHOLD = {"general": "1", "tuned": "3-5", "ensemble": "4-5"}  # severity at which each becomes unreliable
 STATED_TAU = {"general": {0: 0.97, 4: 0.82}}  # Kendall's tau within an episode, mean over categories, by severity
 
 

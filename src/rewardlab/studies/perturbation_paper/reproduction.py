@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from rewardlab.studies.perturbation_paper.paper import STATED_ACCURACY
 from rewardlab.studies.perturbation_paper.sampler import SampledMean
-from rewardlab.studies.perturbation_paper.simulation_results import ConditionResult, SimulationResults, averaged
+from rewardlab.studies.perturbation_paper.simulation_results import SimulationResults, averaged
 
 EPISODES = 500  # behind each number the paper states
 CONTRADICTIONS = {
@@ -73,26 +73,21 @@ def reproductions(results: SimulationResults) -> list[Reproduction]:
     if not results.study.of_paper:
         return []
     known = {(o.condition.model, o.condition.category, o.condition.severity) for o in results.outcomes}
-    return [
-        _reproduction(results, stated)
-        for stated in stated_numbers()
-        if all((stated.model, category, stated.severity) in known for category in stated.categories)
-    ]
-
-
-def _reproduction(results: SimulationResults, stated: StatedNumber) -> Reproduction:
-    found = [results.find(stated.model, category, stated.severity) for category in stated.categories]
-    estimate = averaged([outcome.sampled[stated.measure] for outcome in found])
-    expected = sum(outcome.expected[stated.measure] for outcome in found) / len(found)
-    chance = sum(_variance(results, outcome, stated.measure) for outcome in found) / len(found) ** 2
-    rounding = 10.0 ** (-2 * stated.decimals) / 12
-    return Reproduction(stated, expected, estimate, math.sqrt(chance + rounding))
-
-
-def _variance(results: SimulationResults, outcome: ConditionResult, measure: str) -> float:
-    """Return the variance of one condition in a study of the paper's size, whatever the size of ours."""
-    episode = outcome.sampled[measure].error ** 2 * results.study.episodes
-    return episode / EPISODES + outcome.spread[measure] ** 2
+    reproduced: list[Reproduction] = []
+    for stated in stated_numbers():
+        name = stated.measure
+        if all((stated.model, category, stated.severity) in known for category in stated.categories):
+            found = [results.find(stated.model, category, stated.severity) for category in stated.categories]
+            expected = sum(outcome.expected[name] for outcome in found) / len(found)
+            sampled, rounding = [outcome.sampled[name] for outcome in found], 10.0 ** (-2 * stated.decimals) / 12
+            # Of each condition in a study of the paper's size, whatever the size of ours.
+            variances = [
+                outcome.sampled[name].error ** 2 * results.study.episodes / EPISODES + outcome.spread[name] ** 2
+                for outcome in found
+            ]
+            error = math.sqrt(sum(variances) / len(found) ** 2 + rounding)
+            reproduced.append(Reproduction(stated, expected, averaged(sampled), error))
+    return reproduced
 
 
 # The sentences of the perturbation paper, each held against its own table and its own equation.
@@ -112,7 +107,7 @@ def claim_checks(results: SimulationResults) -> list[ClaimCheck]:
     study = results.study
     if not study.of_paper or not {0, 4} <= set(study.severities):
         return []
-    return [*_accuracy_claims(results), *_threshold_claims(results), *_other_claims(results)]
+    return [*_accuracy_claims(results), *_other_claims(results)]
 
 
 def _accuracy_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
@@ -124,7 +119,9 @@ def _accuracy_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
     )
     low = min(STATED_ACCURACY["ensemble"].values())
     yield ClaimCheck("the ensemble stays above 83%", low > 0.83, f"its lowest stated accuracy is {low:.3f}")
-    tau = min(_mean_tau(results, "ensemble", severity) for severity in results.study.severities)
+    kinds = results.study.categories
+    taus = [[results.find("ensemble", c, s).expected["tau"] for c in kinds] for s in results.study.severities]
+    tau = min(sum(each) / len(each) for each in taus)
     yield ClaimCheck("the ensemble keeps tau above 0.93", tau > 0.93, f"the equation gives {tau:.3f} at worst")
     yield ClaimCheck(
         "accuracy falls by 12.7% under visual change",
@@ -133,12 +130,7 @@ def _accuracy_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
     )
 
 
-def _mean_tau(results: SimulationResults, model: str, severity: int) -> float:
-    taus = [results.find(model, category, severity).expected["tau"] for category in results.study.categories]
-    return sum(taus) / len(taus)
-
-
-def _threshold_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
+def _other_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
     lowest = min(min(row.values()) for row in STATED_ACCURACY.values())
     ours = min(outcome.expected["accuracy"] for outcome in results.outcomes)
     yield ClaimCheck(
@@ -151,9 +143,6 @@ def _threshold_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
         False,
         "the stated thresholds are the first failing severity; the definition gives one less, and severity 5 is none",
     )
-
-
-def _other_claims(results: SimulationResults) -> Iterator[ClaimCheck]:
     votes = {vote.condition.category: vote for vote in results.votes if vote.condition.severity == 4}
     if votes:
         found = "/".join(f"{votes[c].expected:.3f}" for c in results.study.categories)

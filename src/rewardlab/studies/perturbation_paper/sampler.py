@@ -97,25 +97,23 @@ def draw_competence(study: StudyConfig, condition: Condition, seed: int) -> floa
     return float(clipped(study.centre(condition) + study.drift * rng.standard_normal()))
 
 
-def sample(study: StudyConfig, condition: Condition, competence: float, seed: int) -> dict[str, SampledMean]:
-    """Return every measure over the episodes of one condition."""
-    rng = rng_for(seed, "episodes", *_rng_names(condition))
-    return measure(prediction_batches(study, competence, rng), study)
-
-
-def sample_vote(study: StudyConfig, condition: Condition, competence: float, seed: int) -> dict[str, SampledMean]:
-    """Return every measure of the majority vote of three members of this competence."""
-    rng = rng_for(seed, "vote", *_rng_names(condition))
-    return measure(vote_batches(study, competence, rng), study)
+def sample(
+    study: StudyConfig, condition: Condition, competence: float, seed: int, *, vote: bool = False
+) -> dict[str, SampledMean]:
+    """Return every measure over the episodes of one condition; with `vote`, of the majority of three such members."""
+    return measure(_batches(study, condition, competence, seed, vote=vote), study)
 
 
 def predictions(
     study: StudyConfig, condition: Condition, competence: float, seed: int, *, vote: bool = False
 ) -> Values:
-    """Return predicted progress (episodes, steps): the very episodes that `sample` or `sample_vote` measures."""
+    """Return predicted progress (episodes, steps): the very episodes that `sample` measures."""
+    return np.concatenate(list(_batches(study, condition, competence, seed, vote=vote)))
+
+
+def _batches(study: StudyConfig, condition: Condition, competence: float, seed: int, *, vote: bool) -> Iterator[Values]:
     rng = rng_for(seed, "vote" if vote else "episodes", *_rng_names(condition))
-    parts = vote_batches(study, competence, rng) if vote else prediction_batches(study, competence, rng)
-    return np.concatenate(list(parts))
+    return (vote_batches if vote else prediction_batches)(study, competence, rng)
 
 
 def prediction_batches(study: StudyConfig, competence: float, rng: Generator) -> Iterator[Values]:
@@ -156,16 +154,13 @@ def measure(parts: Iterator[Values], study: StudyConfig) -> dict[str, SampledMea
 
 def estimates(sums: Values, steps: int) -> dict[str, SampledMean]:
     """Return the measures and their standard errors from the sums of each block of episodes."""
-    episodes = sums[:, EPISODES]
-    gaps = sums[:, GAPS:]
+    episodes, gaps, least = sums[:, EPISODES], sums[:, GAPS:], smallest_mistake(steps)
     mean_gap = gaps.sum(axis=0) / episodes.sum()
-    # Away from a gap of zero the sign of each bin's gap is fixed, so the error is that of a plain mean.
-    signed = _ratio(gaps @ np.sign(mean_gap), episodes)
-    least = smallest_mistake(steps)
     return {
         "accuracy": _ratio(sums[:, RIGHT], episodes, least["accuracy"]),
         "tau": _ratio(sums[:, TAU], sums[:, ORDERED], least["tau"]),
-        "ece": signed,
+        # Away from a gap of zero the sign of each bin's gap is fixed, so the error is that of a plain mean.
+        "ece": _ratio(gaps @ np.sign(mean_gap), episodes),
         "mae": _ratio(sums[:, ERROR], episodes),
     }
 

@@ -54,7 +54,7 @@ def draw_accuracy(results: SimulationResults, command: str) -> Figure:
     """Return accuracy over severity, one panel per category."""
     study, styles = results.study, series_styles(results.study.models)
     figure, panels = new_panels(PAGE, 2.2, len(study.categories))
-    for axes, category in zip(panels, study.categories):
+    for axes, category in zip(panels, study.categories, strict=True):
         for place, (model, style) in enumerate(styles.items()):
             found = [results.find(model, category, severity) for severity in study.severities]
             axes.plot(study.severities, [o.expected["accuracy"] for o in found], color=style.colour, label=model)
@@ -85,20 +85,25 @@ def draw_tau(results: SimulationResults, command: str) -> Figure:
         draw_stated(axes, [s.severity for s in mine], [s.value for s in mine], style.colour)
     severity_axis(axes, study.severities)
     axes.set_ylabel("Kendall's tau-b")
-    return frame(
-        figure, "Figure 2: Kendall's tau-b, mean over categories", _keys(styles, stated=study.of_paper), [command]
-    )
+    title = "Figure 2: Kendall's tau-b, mean over categories"
+    return frame(figure, title, _keys(styles, stated=study.of_paper), [command])
 
 
 @rc_context(STYLE)
 def draw_task_losses(results: SimulationResults, command: str) -> Figure:
     """Return the accuracy lost by task, averaged over categories: bars are closed form, points sampled."""
     study, styles = results.study, series_styles(results.study.models)
-    lost = [[_task_loss(results, model, task) for task in study.tasks] for model in study.models]
     figure, (axes,) = new_panels(PAGE - 1.5, 2.3)
-    middles = draw_bars(axes, [[exact for exact, _ in each] for each in lost], list(styles.values()))
-    for places, each in zip(middles, lost):
-        _draw_sampled(axes, places, [sampled for _, sampled in each], SeriesStyle("black", "o"))
+    exact, sampled = list[list[float]](), list[list[SampledMean]]()
+    for model in study.models:
+        clean, own = results.clean_accuracy(model), [o for o in results.tasks if o.condition.model == model]
+        by_task = [[o for o in own if o.condition.task == task] for task in study.tasks]
+        exact.append([clean - sum(o.expected["accuracy"] for o in found) / len(found) for found in by_task])
+        means = [averaged([o.sampled["accuracy"] for o in found]) for found in by_task]
+        sampled.append([SampledMean(clean - mean.value, mean.error) for mean in means])
+    middles = draw_bars(axes, exact, list(styles.values()))
+    for places, each in zip(middles, sampled, strict=True):
+        _draw_sampled(axes, places, each, SeriesStyle("black", "o"))
     axes.set_xticks(range(len(study.tasks)), list(study.tasks))
     axes.set_ylabel("accuracy lost")
     keys = [Patch(facecolor=style.colour, alpha=0.8, label=model) for model, style in styles.items()]
@@ -107,28 +112,22 @@ def draw_task_losses(results: SimulationResults, command: str) -> Figure:
     return frame(figure, title, keys, notes)
 
 
-def _task_loss(results: SimulationResults, model: str, task: str) -> tuple[float, SampledMean]:
-    """Return the loss against clean episodes, as closed form and as sampled."""
-    found = [o for o in results.tasks if o.condition.model == model and o.condition.task == task]
-    clean, sampled = results.clean_accuracy(model), averaged([o.sampled["accuracy"] for o in found])
-    exact = clean - sum(o.expected["accuracy"] for o in found) / len(found)
-    return exact, SampledMean(clean - sampled.value, sampled.error)
-
-
 @rc_context(STYLE)
 def draw_stated_numbers(found: Sequence[Reproduction], command: str) -> Figure:
     """Return every stated number as a diamond beside the closed form with two standard errors."""
     figure, (axes,) = new_panels(PAGE - 1, 0.17 * len(found) + 0.5)
-    rows = range(len(found))
+    rows, names = range(len(found)), list[str]()
     widths = [2 * c.error for c in found]
     axes.errorbar([c.expected for c in found], rows, xerr=widths, fmt="o", color=PALETTE[0])
-    for row, c in zip(rows, found):
+    for row, c in enumerate(found):
+        stated, where = c.stated, c.stated.categories[0] if len(c.stated.categories) == 1 else "all"
+        names.append(f"{stated.where}: {stated.measure}, {stated.model} {where}, severity {stated.severity}")
         draw_stated(axes, [c.stated.value], [row], PALETTE[2] if c.met else RED)
         if not c.met:
             words, end = f"{abs(c.distance):.1f} standard errors", max(c.stated.value, c.expected + 2 * c.error)
             axes.annotate(words, (end, row), (6, 0), textcoords="offset points", va="center", fontsize=7, color=RED)
-    axes.set_yticks(rows, [_stated_name(c) for c in found])
-    for label, c in zip(axes.get_yticklabels(), found):
+    axes.set_yticks(rows, names)
+    for label, c in zip(axes.get_yticklabels(), found, strict=True):
         label.set_color("black" if c.met else RED)
     axes.invert_yaxis()
     axes.set_xlabel("accuracy or tau")
@@ -136,12 +135,6 @@ def draw_stated_numbers(found: Sequence[Reproduction], command: str) -> Figure:
     error = "closed form, two standard errors of a study of 500 episodes"
     keys = [Line2D([], [], color=PALETTE[0], marker="o", label=error), stated_key()]
     return frame(figure, title, keys, [command])
-
-
-def _stated_name(found: Reproduction) -> str:
-    stated = found.stated
-    where = stated.categories[0] if len(stated.categories) == 1 else "all"
-    return f"{stated.where}: {stated.measure}, {stated.model} {where}, severity {stated.severity}"
 
 
 @rc_context(STYLE)

@@ -34,7 +34,6 @@ from rewardlab.studies.perturbation_paper.sampler import (
     draw_competence,
     predictions,
     sample,
-    sample_vote,
     smallest_mistake,
 )
 
@@ -94,8 +93,13 @@ def run_study(study: StudyConfig, seed: int) -> SimulationResults:
     """Sample every condition of a study beside its closed form."""
     outcomes = _outcomes(study, study.conditions(), seed)
     voting = [outcome for outcome in outcomes if outcome.condition.model == study.voters]
-    votes = tuple(_vote(study, outcome, seed) for outcome in voting)
-    return SimulationResults(study, seed, outcomes, _outcomes(study, study.task_conditions(), seed), votes)
+    votes: list[VoteResult] = []
+    for outcome in voting:
+        scales = study.scale(np.array([float(clipped(study.centre(outcome.condition))), outcome.competence]))
+        expected, given = vote_accuracy(scales, study.truth, study.correlation)
+        sampled = sample(study, outcome.condition, outcome.competence, seed, vote=True)
+        votes.append(VoteResult(outcome.condition, float(expected), float(given), sampled))
+    return SimulationResults(study, seed, outcomes, _outcomes(study, study.task_conditions(), seed), tuple(votes))
 
 
 def _outcomes(study: StudyConfig, conditions: Iterable[Condition], seed: int) -> tuple[ConditionResult, ...]:
@@ -116,14 +120,6 @@ def _outcomes(study: StudyConfig, conditions: Iterable[Condition], seed: int) ->
     )
 
 
-def _vote(study: StudyConfig, outcome: ConditionResult, seed: int) -> VoteResult:
-    centre = float(clipped(study.centre(outcome.condition)))
-    scales = study.scale(np.array([centre, outcome.competence]))
-    expected, given = vote_accuracy(scales, study.truth, study.correlation)
-    sampled = sample_vote(study, outcome.condition, outcome.competence, seed)
-    return VoteResult(outcome.condition, float(expected), float(given), sampled)
-
-
 def averaged(estimates: Sequence[SampledMean]) -> SampledMean:
     """Return the plain mean of independent estimates."""
     values, errors = [e.value for e in estimates], [e.error for e in estimates]
@@ -132,13 +128,10 @@ def averaged(estimates: Sequence[SampledMean]) -> SampledMean:
 
 def reliable_range(study: StudyConfig, curve: Sequence[float]) -> ReliableRange:
     """Return the last reliable and the first failing severity of a curve over the study's severities."""
-    last = severity_threshold(curve, study.reliable_at)
+    last, severities = severity_threshold(curve, study.reliable_at), study.severities
     assert last is not None
-    severities = study.severities
-    return ReliableRange(
-        last_reliable=severities[last] if last >= 0 else None,
-        first_failing=severities[last + 1] if last + 1 < len(severities) else None,
-    )
+    failing = severities[last + 1] if last + 1 < len(severities) else None
+    return ReliableRange(severities[last] if last >= 0 else None, failing)
 
 
 def z_scores(results: SimulationResults) -> list[float]:
@@ -176,21 +169,16 @@ def write_run(results: SimulationResults, folder: Path, settings: Mapping[str, A
     """Write every sampled episode of the study into a run folder."""
     run = start_run(folder, _record(results, settings, command))
     with locked(run.folder):
-        for model, condition, values in _sampled(results):
-            run.append(list(_trials(results, model, condition, values)))
+        study, seed = results.study, results.seed
+        for outcome in results.outcomes:
+            condition = outcome.condition
+            for vote in (False, True) if condition.model == study.voters else (False,):
+                values = predictions(study, condition, outcome.competence, seed, vote=vote)
+                model = voted_name(study) if vote else condition.model
+                run.append(list(_trials(results, model, condition, values)))
         run.compact()
         save_summary(run)
     return run
-
-
-def _sampled(results: SimulationResults) -> Iterator[tuple[str, Condition, Values]]:
-    study, seed = results.study, results.seed
-    for outcome in results.outcomes:
-        values = predictions(study, outcome.condition, outcome.competence, seed)
-        yield outcome.condition.model, outcome.condition, values
-        if outcome.condition.model == study.voters:
-            values = predictions(study, outcome.condition, outcome.competence, seed, vote=True)
-            yield voted_name(study), outcome.condition, values
 
 
 def voted_name(study: StudyConfig) -> str:

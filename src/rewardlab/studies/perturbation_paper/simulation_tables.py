@@ -1,7 +1,7 @@
 """Tables of the simulated study."""
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,11 +36,13 @@ class TextTable:
 
 def study_tables(results: SimulationResults) -> list[TextTable]:
     """Return every table of a study that has something in it."""
-    makers: tuple[Callable[[SimulationResults], TextTable], ...] = (
-        *(stated_table, worst_case_table, accuracy_table, tau_table, task_table),
-        *(reliability_table, vote_table, calibration_table, claims_table),
-    )
-    return [table for table in (make(results) for make in makers) if table.rows]
+    checked = tuple((c.sentence, "yes" if c.holds else "NO", c.found) for c in claim_checks(results))
+    tables = [
+        *(stated_table(results), worst_case_table(results), accuracy_table(results), tau_table(results)),
+        *(task_table(results), reliability_table(results), vote_table(results), calibration_table(results)),
+        TextTable("claims", "What the paper says in words", ("sentence", "holds", "found"), checked),
+    ]
+    return [table for table in tables if table.rows]
 
 
 def stated_table(results: SimulationResults) -> TextTable:
@@ -95,7 +97,7 @@ def worst_case_table(results: SimulationResults) -> TextTable:
         known = results.study.of_paper and worst == 4 and model in STATED_ACCURACY
         stated = number(STATED_ACCURACY[model][category]) if known else ""
         mark = " ≠" if (model, category) in missed and known else ""
-        return _beside(outcome.expected["accuracy"], outcome.sampled["accuracy"], stated) + mark
+        return _cell(outcome, "accuracy", stated) + mark
 
     rows = tuple((model, *(cell(model, category) for category in study.categories)) for model in study.models)
     mark = " ≠ cannot be met; the reason is in the table of stated numbers." if study.of_paper else ""
@@ -107,7 +109,7 @@ def accuracy_table(results: SimulationResults) -> TextTable:
     """Return accuracy over severity."""
     study = results.study
     rows = tuple(
-        (model, category, *(_accuracy_cell(results.find(model, category, s)) for s in study.severities))
+        (model, category, *(_cell(results.find(model, category, s)) for s in study.severities))
         for model in study.models
         for category in study.categories
     )
@@ -115,16 +117,15 @@ def accuracy_table(results: SimulationResults) -> TextTable:
     return TextTable("figure1", "Figure 1: accuracy over severity", columns, rows, "Closed form / sampled ± 95%.")
 
 
-def _accuracy_cell(outcome: ConditionResult) -> str:
-    return _beside(outcome.expected["accuracy"], outcome.sampled["accuracy"])
+def _cell(outcome: ConditionResult, measure: str = "accuracy", stated: str = "") -> str:
+    return _beside(outcome.expected[measure], outcome.sampled[measure], stated)
 
 
 def tau_table(results: SimulationResults) -> TextTable:
     """Return tau, averaged over categories, over severity."""
     study = results.study
-    stated = {
-        (c.stated.model, c.stated.severity): c.stated.value for c in reproductions(results) if c.stated.measure == "tau"
-    }
+    taus = [c.stated for c in reproductions(results) if c.stated.measure == "tau"]
+    stated = {(s.model, s.severity): s.value for s in taus}
 
     def cell(model: str, severity: int) -> str:
         found = [results.find(model, category, severity) for category in study.categories]
@@ -208,7 +209,7 @@ def vote_table(results: SimulationResults) -> TextTable:
             known = results.study.of_paper and condition.severity == 4
             stated = number(STATED_ACCURACY[condition.model][condition.category]) if known else "-"
             taus = (number(row.expected["tau"]), number(vote.sampled["tau"].value))
-            cells = (_accuracy_cell(row), _beside(vote.expected, vote.sampled["accuracy"]))
+            cells = (_cell(row), _beside(vote.expected, vote.sampled["accuracy"]))
             rows.append((condition.category, str(condition.severity), stated, *cells, *taus))
     columns = ("category", "sev.", "stated", "row of Eq. 1", "vote of three", "tau: row", "vote")
     title = f"{study.voters}: its own row of Eq. 1, and a real vote whose members' errors correlate by"
@@ -220,12 +221,8 @@ def calibration_table(results: SimulationResults) -> TextTable:
     """Return calibration error and mean absolute error of predicted progress, clean and at the highest severity."""
     study = results.study
     ends = sorted({study.severities[0], study.severities[-1]})
-
-    def cell(outcome: ConditionResult, measure: str) -> str:
-        return _beside(outcome.expected[measure], outcome.sampled[measure])
-
     rows = tuple(
-        (model, category, *(cell(results.find(model, category, s), m) for m in ("ece", "mae") for s in ends))
+        (model, category, *(_cell(results.find(model, category, s), m) for m in ("ece", "mae") for s in ends))
         for model in study.models
         for category in study.categories
     )
@@ -235,12 +232,6 @@ def calibration_table(results: SimulationResults) -> TextTable:
         "sampled ECE is a sum of absolute values and lies above the closed form when episodes are few."
     )
     return TextTable("calibration", "Calibration error and mean absolute error", columns, rows, note)
-
-
-def claims_table(results: SimulationResults) -> TextTable:
-    """Return the sentences of the paper that can be held against numbers."""
-    rows = tuple((c.sentence, "yes" if c.holds else "NO", c.found) for c in claim_checks(results))
-    return TextTable("claims", "What the paper says in words", ("sentence", "holds", "found"), rows)
 
 
 def number(value: float, decimals: int = 3) -> str:
@@ -260,7 +251,8 @@ def fit_table(fitted: Mapping[str, FittedCompetence]) -> TextTable:
     """Return the fitted numbers of Eq. 1 with their standard errors."""
     rows = []
     for model, found in fitted.items():
-        verdict = _verdict(found)
+        verdict = "fits" if found.lines > len(found.errors) else "untested"
+        verdict = "Eq. 1 does not fit" if found.largest_misfit > POOR_FIT else verdict
         numbers = {"alpha": found.competence.alpha, **found.competence.sigma}
         for name, value in numbers.items():
             error = found.errors.get(name)
@@ -273,12 +265,6 @@ def fit_table(fitted: Mapping[str, FittedCompetence]) -> TextTable:
         "passes through every line and no standard error can be given."
     )
     return TextTable("fit", "Eq. 1 fitted to your table", columns, tuple(rows), note)
-
-
-def _verdict(found: FittedCompetence) -> str:
-    if found.largest_misfit > POOR_FIT:
-        return "Eq. 1 does not fit"
-    return "fits" if found.lines > len(found.errors) else "untested"
 
 
 def power_table(found: Iterable[SampleSize], level: float) -> TextTable:

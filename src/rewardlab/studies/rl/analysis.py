@@ -69,48 +69,40 @@ def series_of(results: RlResults) -> list[Series]:
     """Return the series of a study, in the order of its plan; failed training runs are in none."""
     finished = [run for run in results.training_runs if run.status == "finished"]
     keys = dict.fromkeys((run.reward, run.condition, run.algorithm) for run in finished)
-    return [
-        Series(_name(key, list(keys)), *key, tuple(c for c in finished if (c.reward, c.condition, c.algorithm) == key))
-        for key in keys
-    ]
+    varied = [len({key[place] for key in keys}) > 1 for place in range(3)]
+    series = []
+    for key in keys:  # it is named by what distinguishes it from the others
+        name = ", ".join(part for part, differs in zip(key, varied, strict=True) if differs) or key[0]
+        own = tuple(run for run in finished if (run.reward, run.condition, run.algorithm) == key)
+        series.append(Series(name, *key, own))
+    return series
 
 
 def learning_curve(
     runs: Sequence[TrainingRunResult], base: Callable[[TrainingRunResult], float | None]
 ) -> list[CurveAt]:
     """Return the interquartile mean of success over training; it begins with the base policy."""
-    moments = sorted({point.steps for run in runs for point in run.points})
-    start = _at(0.0, {c.task: [v for o in runs if o.task == c.task and (v := base(o)) is not None] for c in runs})
-    found = [start] if start is not None else []
-    for steps in moments:
+    before: dict[str, list[float]] = {}
+    for run in runs:
+        start = base(run)
+        before.setdefault(run.task, []).extend([] if start is None else [start])
+    moments = [(0.0, before)]
+    for steps in sorted({point.steps for run in runs for point in run.points}):
         by_task: dict[str, list[float]] = {}
         for run in runs:
             by_task.setdefault(run.task, []).extend(point.success for point in run.points if point.steps == steps)
-        at = _at(float(steps), by_task)
-        found += [at] if at is not None else []
-    return found
-
-
-def _at(steps: float, scores: dict[str, list[float]]) -> CurveAt | None:
-    values = pooled(scores)
-    if not len(values):
-        return None
-    return CurveAt(steps, interquartile_mean(values), *stratified_interval(scores))
+        moments.append((float(steps), by_task))
+    return [
+        CurveAt(steps, interquartile_mean(pooled(scores)), *stratified_interval(scores))
+        for steps, scores in moments
+        if len(pooled(scores))
+    ]
 
 
 def mean_success(series: Series) -> float:
     """Return the mean final success: over seeds, then over tasks; nan where there is none."""
     means = [float(np.mean(own)) for own in series.final().values() if own]
     return float(np.mean(means)) if means else float("nan")
-
-
-def _name(key: tuple[str, str, str], keys: Sequence[tuple[str, str, str]]) -> str:
-    """Return what distinguishes a series from the others of its study."""
-    varied = [len({other[place] for other in keys}) > 1 for place in range(3)]
-    parts = [key[0]] if varied[0] or not any(varied) else []
-    parts += [key[1]] if varied[1] else []
-    parts += [key[2]] if varied[2] else []
-    return ", ".join(parts)
 
 
 @dataclass(frozen=True)
@@ -143,29 +135,23 @@ def quality_points(results: RlResults, measure: str) -> list[QualityPoint]:
         for task, own in series.final().items():
             value = offline.get((series.reward, task))
             if value is not None and own and series.condition == "clean" and series.algorithm == "dsrl":
-                found.append(QualityPoint(series.reward, task, _oriented(measure, value), float(np.mean(own))))
+                if measure in LOWER_IS_BETTER:  # for MAE the largest possible one minus it, as in RoboReward
+                    value = (_MAX_MAE if measure == "mae" else 1.0) - value
+                found.append(QualityPoint(series.reward, task, value, float(np.mean(own))))
     return found
 
 
 def predictions(results: RlResults) -> list[Prediction]:
     """Return how each offline measure predicts final success, the best first; the bootstrap resamples whole rewards."""
     names = dict.fromkeys(name for each in results.offline for name in each.measures if "@" not in name)
-    found = [_prediction(results, name) for name in names]
+    found: list[Prediction] = []
+    for name in names:
+        points = quality_points(results, name)
+        x = np.array([point.quality for point in points], np.float64)
+        y = np.array([point.success for point in points], np.float64)
+        low, high = clustered_correlation_interval(x, y, [point.reward for point in points])
+        found.append(Prediction(name, pearson(x, y), low, high, rank_correlation_of(x, y), len(points)))
     return sorted(found, key=lambda each: -each.pearson if not np.isnan(each.pearson) else 2.0)
-
-
-def _prediction(results: RlResults, measure: str) -> Prediction:
-    points = quality_points(results, measure)
-    x, y = (np.array([vars(point)[name] for point in points], np.float64) for name in ("quality", "success"))
-    low, high = clustered_correlation_interval(x, y, [point.reward for point in points])
-    return Prediction(measure, pearson(x, y), low, high, rank_correlation_of(x, y), len(points))
-
-
-def _oriented(measure: str, value: float) -> float:
-    """Return a measure oriented so that more is better: for MAE the largest possible one minus it, as in RoboReward."""
-    if measure not in LOWER_IS_BETTER:
-        return value
-    return (_MAX_MAE if measure == "mae" else 1.0) - value
 
 
 @dataclass(frozen=True)
@@ -198,45 +184,37 @@ def severity_curves(results: RlResults) -> list[SeverityCurve]:
 
 
 def _curve(results: RlResults, runs: Sequence[TrainingRunResult], reward: str, name: str) -> SeverityCurve:
-    of_reward = [run for run in runs if run.reward == reward]
-    every = [[run for run in of_reward if _is_at(run, name, level)] for level in SEVERITIES]
-    compared, left_out = _compared_tasks(every)
-    own = [[run for run in some if run.task in compared] for some in every]
-    success = tuple(_mean([_by_task(some)[task] for task in _by_task(some)]) for some in own)
+    conditions = [f"{name}@{level}" if level else "clean" for level in SEVERITIES]
+    every = [[run for run in runs if run.reward == reward and run.condition == each] for each in conditions]
+    # Compared are the tasks that were trained at the most severities, all at the same ones.
+    trained = {task: tuple(task in _by_task(some) for some in every) for some in every for task in _by_task(some)}
+    most = max(trained.values(), key=sum, default=())
+    left_out = tuple(task for task in trained if trained[task] != most)
+    own = [[run for run in some if trained.get(run.task) == most] for some in every]
+    means = [[np.mean(values) for values in _by_task(some).values()] for some in own]
+    success = tuple(float(np.mean(each)) if each else float("nan") for each in means)
     ends = [stratified_interval(_by_task(some), row_means) for some in own]
-    unscored = tuple(_fraction([(run.unscored, run.queried) for run in some]) for some in own)
+    queried = [sum(run.queried for run in some) for some in own]
+    unscored = [
+        sum(run.unscored for run in some) / whole if whole else float("nan")
+        for some, whole in zip(own, queried, strict=True)
+    ]
     measured = next((each for each in results.offline if each.reward == reward and not each.task), None)
-    accuracy = tuple(
-        float("nan")
-        if measured is None or (value := measured.measures.get(accuracy_at(name, level))) is None
-        else value
-        for level in SEVERITIES
-    )
-    count = measured.episodes if measured else 0
-    lows = [_lower(share, count) for share in accuracy]
+    found = [measured.measures.get(accuracy_at(name, level)) if measured else None for level in SEVERITIES]
+    accuracy = tuple(float("nan") if value is None else value for value in found)
+    lows = [_lower(share, measured.episodes if measured else 0) for share in accuracy]
     return SeverityCurve(
         reward,
         name,
         success,
         tuple(low for low, _ in ends),
         tuple(high for _, high in ends),
-        unscored,
+        tuple(unscored),
         accuracy,
         severity_threshold(lows, CERTIFIED_ACCURACY),
         severity_threshold(success, success[0] - BROKEN_BY),
         left_out,
     )
-
-
-def _compared_tasks(runs: Sequence[Sequence[TrainingRunResult]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the tasks that were trained at the most severities, all at the same ones, and the other tasks."""
-    trained = {task: tuple(task in _by_task(some) for some in runs) for some in runs for task in _by_task(some)}
-    most = max(trained.values(), key=sum, default=())
-    return tuple(t for t in trained if trained[t] == most), tuple(t for t in trained if trained[t] != most)
-
-
-def _is_at(run: TrainingRunResult, name: str, level: int) -> bool:
-    return run.condition == (f"{name}@{level}" if level else "clean")
 
 
 def _by_task(runs: Sequence[TrainingRunResult]) -> dict[str, list[float]]:
@@ -245,15 +223,6 @@ def _by_task(runs: Sequence[TrainingRunResult]) -> dict[str, list[float]]:
         if run.success is not None:
             found.setdefault(run.task, []).append(run.success)
     return found
-
-
-def _mean(by_task: Sequence[Sequence[float]]) -> float:
-    return float(np.mean([np.mean(own) for own in by_task])) if by_task else float("nan")
-
-
-def _fraction(counts: Sequence[tuple[int, int]]) -> float:
-    whole = sum(total for _, total in counts)
-    return sum(part for part, _ in counts) / whole if whole else float("nan")
 
 
 def _lower(proportion: float, count: int) -> float:

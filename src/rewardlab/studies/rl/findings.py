@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.policy_statistics import interquartile_mean, pooled, stratified_interval
-from rewardlab.rl.results import FalseSuccess, HackedEpisode, RlResults, TrainingRunResult
+from rewardlab.rl.results import FalseSuccess, HackedEpisode, RlResults
 from rewardlab.studies.rl.analysis import Series, SeverityCurve, mean_success, predictions, series_of, severity_curves
 
 LIFTED_BY, LIFTED_TO = 0.30, 0.90  # a gain in success, or a success, that counts as lifted
 _APART = 0.08  # metres (or levels / 12) between clusters of hacked episodes
 _LEVEL_SCALE = 1 / 12  # how far apart two true levels are, in metres of motion
+_WAYS = (("right", "left"), ("away from the robot", "towards the robot"), ("up", "down"))  # along x, y and z
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,9 @@ class HackingCluster:
         gripper = np.mean([each.gripper for each in self.episodes], axis=0)
         level = float(np.mean([each.true_level for each in self.episodes]))
         what = "the object is not moved" if moved < 0.01 else f"the object is moved by {100 * moved:.0f} cm"
-        return f"{what}, the gripper goes {_way(gripper)}; true level {level:.1f}"
+        axis = int(np.abs(gripper).argmax())  # the largest part of the displacement, in the robot's frame
+        way = _WAYS[axis][0 if gripper[axis] > 0 else 1]
+        return f"{what}, the gripper goes {100 * abs(gripper[axis]):.0f} cm {way}; true level {level:.1f}"
 
     @property
     def clips(self) -> tuple[str, ...]:
@@ -60,7 +62,11 @@ def hacking_rates(results: RlResults) -> list[HackingRate]:
     """Return the rates of every reward model and condition, over tasks and seeds."""
     finished = [run for run in results.training_runs if run.status == "finished" and run.reward != "true"]
     keys = dict.fromkeys((run.reward, run.condition) for run in finished if run.algorithm == "dsrl")
-    return [_hacking_rate(key, [c for c in finished if (c.reward, c.condition) == key]) for key in keys]
+    rates = []
+    for key in keys:
+        runs = [run for run in finished if (run.reward, run.condition) == key]
+        rates.append(HackingRate(*key, _total([run.before for run in runs]), _total([run.after for run in runs])))
+    return rates
 
 
 def hacking_clusters(results: RlResults) -> list[HackingCluster]:
@@ -79,19 +85,12 @@ def cluster_episodes(episodes: Sequence[HackedEpisode]) -> list[list[HackedEpiso
         return [list(episodes)] if episodes else []
     from scipy.cluster.hierarchy import fcluster, linkage
 
-    labels = fcluster(linkage(_features(episodes), "average"), _APART, "distance")
+    features = np.array([[*e.gripper, *e.moved, _LEVEL_SCALE * e.true_level] for e in episodes], np.float64)
+    labels = fcluster(linkage(features, "average"), _APART, "distance")
     return [
         [e for e, label in zip(episodes, labels, strict=True) if label == number]
         for number in sorted(set(labels.tolist()))
     ]
-
-
-def _features(episodes: Sequence[HackedEpisode]) -> NDArray[np.float64]:
-    return np.array([[*e.gripper, *e.moved, _LEVEL_SCALE * e.true_level] for e in episodes], np.float64)
-
-
-def _hacking_rate(key: tuple[str, str], runs: Sequence[TrainingRunResult]) -> HackingRate:
-    return HackingRate(*key, _total([run.before for run in runs]), _total([run.after for run in runs]))
 
 
 def _total(counts: Sequence[FalseSuccess]) -> FalseSuccess:
@@ -104,19 +103,17 @@ def _rate(counted: FalseSuccess) -> float:
     return counted.called / counted.failures if counted.failures else float("nan")
 
 
-def _way(displacement: NDArray[np.float64]) -> str:
-    """Return the direction of the largest part of a displacement, in the robot's frame."""
-    names = (("right", "left"), ("away from the robot", "towards the robot"), ("up", "down"))
-    axis = int(np.abs(displacement).argmax())
-    return f"{100 * abs(displacement[axis]):.0f} cm {names[axis][0 if displacement[axis] > 0 else 1]}"
-
-
 def findings(results: RlResults) -> list[str]:
     """Return the findings of a study in sentences, every number with its interval or its count."""
     writers = {"curves": _lift_sentences, "types": _type_sentences, "quality": _quality_sentences}
     writers |= {"severity": _severity_sentences}
     figure = writers[results.figure](results) if results.figure in writers else []
-    return [*figure, *_hacking_sentences(hacking_rates(results)), *_failure_sentences(results)]
+    sentences = [*figure, *_hacking_sentences(hacking_rates(results))]
+    failed = [run for run in results.training_runs if run.status == "failed"]
+    if failed:
+        count = f"{len(failed)} of {len(results.training_runs)}"
+        sentences.append(f"{count} training runs failed and are left out; the first: {failed[0].reason}.")
+    return sentences
 
 
 def lifted_tasks(series: Series) -> list[str]:
@@ -171,21 +168,17 @@ def _contrast(first: Series, second: Series) -> str:
     difference = mean_success(first) - mean_success(second)
     if min(max(map(len, series.final().values()), default=0) for series in (first, second)) < 2:
         return f"{first.name} against {second.name}: {100 * difference:+.0f} points, one seed per task: inconclusive."
-    draws = [_mean_draws(series) for series in (first, second)]
+    draws = np.zeros((2, 2000))
+    for series, drawn in zip((first, second), draws, strict=True):
+        rng, own = rng_for(0, "contrast", series.name), [np.asarray(v) for v in series.final().values() if v]
+        for values in own:
+            drawn += values[rng.integers(len(values), size=(2000, len(values)))].mean(axis=1) / len(own)
     low, high = np.percentile(draws[0] - draws[1], (2.5, 97.5))
     verdict = "better" if low > 0 else "worse" if high < 0 else "inconclusive"
     return (
         f"{first.name} against {second.name}: {100 * difference:+.0f} points [{100 * low:+.0f}, {100 * high:+.0f}], "
         f"{verdict}."
     )
-
-
-def _mean_draws(series: Series) -> NDArray[np.float64]:
-    rng, draws = rng_for(0, "contrast", series.name), np.zeros(2000)
-    own = [np.asarray(values) for values in series.final().values() if values]
-    for values in own:
-        draws += values[rng.integers(len(values), size=(2000, len(values)))].mean(axis=1) / len(own)
-    return draws
 
 
 def _quality_sentences(results: RlResults) -> list[str]:
@@ -206,7 +199,16 @@ def _quality_sentences(results: RlResults) -> list[str]:
 
 def _severity_sentences(results: RlResults) -> list[str]:
     curves = severity_curves(results)
-    return [_severity_sentence(curve) for curve in curves] + _certificate_sentence(curves)
+    sentences = [_severity_sentence(curve) for curve in curves]
+    known = [c for c in curves if c.certified is not None and c.holds is not None and not c.is_open]
+    if known:
+        safe = sum((c.holds or 0) >= (c.certified or 0) for c in known)
+        same = sum(c.holds == c.certified for c in known)
+        sentences.append(
+            f"In {safe} of {len(known)} curves learning holds at least up to the certified severity; "
+            f"in {same} exactly up to it."
+        )
+    return sentences
 
 
 def _severity_sentence(curve: SeverityCurve) -> str:
@@ -222,18 +224,6 @@ def _severity_sentence(curve: SeverityCurve) -> str:
     )
 
 
-def _certificate_sentence(curves: Sequence[SeverityCurve]) -> list[str]:
-    known = [c for c in curves if c.certified is not None and c.holds is not None and not c.is_open]
-    if not known:
-        return []
-    safe = sum((c.holds or 0) >= (c.certified or 0) for c in known)
-    same = sum(c.holds == c.certified for c in known)
-    return [
-        f"In {safe} of {len(known)} curves learning holds at least up to the certified severity; "
-        f"in {same} exactly up to it."
-    ]
-
-
 def _hacking_sentences(rates: Sequence[HackingRate]) -> list[str]:
     known = [rate for rate in rates if not any(math.isnan(share) for share in rate.rates)]
     grown = [rate for rate in known if rate.rates[1] > rate.rates[0]]
@@ -245,16 +235,6 @@ def _hacking_sentences(rates: Sequence[HackingRate]) -> list[str]:
         f"False success among failures goes from {before} before RL to {after} after it, on average over "
         f"{len(known)} rewards; it grows for {len(grown)} of them and is highest for {worst.reward} "
         f"({worst.condition}): {_percent(worst.rates[1])}."
-    ]
-
-
-def _failure_sentences(results: RlResults) -> list[str]:
-    failed = [run for run in results.training_runs if run.status == "failed"]
-    if not failed:
-        return []
-    return [
-        f"{len(failed)} of {len(results.training_runs)} training runs failed and are left out; "
-        f"the first: {failed[0].reason}."
     ]
 
 

@@ -1,6 +1,6 @@
 """`study rl` and `study rl-page`: train policies on different rewards, and write the page of the results."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -77,7 +77,6 @@ def study_rl_page(
         rewardlab study rl-page rl/quality
         rewardlab study rl-page results/rl/dsrl_true results/rl/quality --out rl.html
     """
-
     folders, out = [Path(folder) for folder in several(runs)], Path(out)
     if not folders:
         raise PlanError("name the folder of a study, as `rewardlab study rl PLAN --out FOLDER` wrote it")
@@ -126,18 +125,25 @@ class StudyView:
 
 def _study_view(results: RlResults, folder: Path) -> StudyView:
     """Return what the page shows of a study."""
-    series = series_of(results)
+    series, clusters = series_of(results), list[ClusterView]()
+    for cluster in hacking_clusters(results)[:_MAX_CLUSTERS]:
+        clips = [
+            ClipView(f"called level {e.level:.1f}, true level {e.true_level}", _video(folder, e.clip))
+            for e in cluster.episodes
+            if e.clip
+        ]
+        clusters.append(ClusterView(cluster, tuple(clips[:4])))
     return StudyView(
         results,
         tuple(findings(results)),
         tuple((own, place % 8, success_text(own)) for place, own in enumerate(series)),
-        tuple(_curve_charts(results, series)),
+        tuple(_curve_charts(series)),
         tuple(_figures(results, series)),
         tuple((name, place % 8) for place, name in enumerate(_figure_names(results, series))),
         tuple(predictions(results)) if results.figure == "quality" else (),
         tuple(severity_curves(results)) if results.figure == "severity" else (),
         tuple(hacking_rates(results)),
-        tuple(_cluster_view(cluster, folder) for cluster in hacking_clusters(results)[:_MAX_CLUSTERS]),
+        tuple(clusters),
         tuple(_final_clips(results, folder)),
         tuple(run for run in results.training_runs if run.status == "failed"),
     )
@@ -152,24 +158,20 @@ def _figure_names(results: RlResults, series: Sequence[Series]) -> list[str]:
     return [own.name for own in series]
 
 
-def _curve_charts(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
-    """Return the learning curves over all tasks, then of each task by itself."""
+def _curve_charts(series: Sequence[Series]) -> Iterator[TitledChart]:
+    """Yield the learning curves over all tasks, then of each task by itself."""
     tasks = list(dict.fromkeys(task for own in series for task in own.tasks))
-    charts = [TitledChart("all tasks", _curve_chart(series, None, "all tasks"))]
-    return charts + [TitledChart(task, _curve_chart(series, task, task)) for task in tasks if len(tasks) > 1]
-
-
-def _curve_chart(series: Sequence[Series], task: str | None, title: str) -> str:
-    lines = []
-    for place, own in enumerate(series):
-        runs = [run for run in own.training_runs if task in (None, run.task)]
-        curve = learning_curve(runs, lambda run: run.base_success if run.algorithm == "dsrl" else None)
-        x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
-        low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
-        lines.append(Line(own.name, x, y, low, high, place, control=own.algorithm == "sac"))
-    end = max((x for line in lines for x in line.x), default=1.0)
-    axes = Axes("simulator steps", "success, interquartile mean", right=end)
-    return line_chart(lines, axes, f"success over simulator steps, {title}")
+    for task in (None, *(tasks if len(tasks) > 1 else ())):
+        lines, title = [], task or "all tasks"
+        for place, own in enumerate(series):
+            runs = [run for run in own.training_runs if task in (None, run.task)]
+            curve = learning_curve(runs, lambda run: run.base_success if run.algorithm == "dsrl" else None)
+            x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
+            low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
+            lines.append(Line(own.name, x, y, low, high, place, control=own.algorithm == "sac"))
+        end = max((x for line in lines for x in line.x), default=1.0)
+        axes = Axes("simulator steps", "success, interquartile mean", right=end)
+        yield TitledChart(title, line_chart(lines, axes, f"success over simulator steps, {title}"))
 
 
 def _figures(results: RlResults, series: Sequence[Series]) -> list[TitledChart]:
@@ -224,12 +226,6 @@ def _final_clips(results: RlResults, folder: Path) -> list[ClipView]:
         title = f"{run.task}: {run.algorithm} on {run.reward}{condition}, {format_percent(run.success)} success"
         found.append(ClipView(title, _video(folder, clip)))
     return found
-
-
-def _cluster_view(cluster: HackingCluster, folder: Path) -> ClusterView:
-    clips = [ClipView(f"called level {e.level:.1f}, true level {e.true_level}", _video(folder, e.clip))
-             for e in cluster.episodes if e.clip]  # fmt: skip
-    return ClusterView(cluster, tuple(clips[:4]))
 
 
 def _video(folder: Path, name: str) -> str:
