@@ -29,8 +29,8 @@ def test_lists_are_read_as_they_were_written() -> None:
     found = parse_example(example({"a": [1, -5, 2**40], "b": [0.5, -2.0], "c": [b"x", b""], "d": []}))
     assert found["a"].numbers().tolist() == [1, -5, 2**40]
     assert found["b"].numbers().tolist() == [0.5, -2.0]
-    assert [bytes(each) for each in found["c"].views()] == [b"x", b""]
-    assert found["d"].numbers().size == 0 and found["d"].views() == []
+    assert [bytes(each) for each in found["c"].each()] == [b"x", b""]
+    assert found["d"].numbers().size == 0 and list(found["d"].each()) == []
 
 
 def test_a_list_of_numbers_that_ends_too_early_is_a_data_error() -> None:

@@ -35,7 +35,7 @@ from rewardlab.data.reading import (
     success_of_rewards,
     task_beside,
 )
-from rewardlab.data.safe_files import few, require_inside
+from rewardlab.data.safe_files import few, files_with_suffix, require_inside
 from rewardlab.data.safe_video import DEFAULT_FPS
 from rewardlab.data.video import VideoFile
 
@@ -275,14 +275,7 @@ def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:
 
 # The files of a dataset, of either kind.
 
-_SUFFIXES = (".hdf5", ".h5")
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if path.suffix.lower() in _SUFFIXES else []
-    names = sorted(path.iterdir()) if path.is_dir() else []
-    return [each for each in names if each.suffix.lower() in _SUFFIXES and each.is_file()]
+_files = partial(files_with_suffix, suffixes=(".hdf5", ".h5"))
 
 
 def _found(path: Path, wanted: str) -> Iterator[Found[Episode]]:

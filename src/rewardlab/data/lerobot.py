@@ -48,14 +48,6 @@ _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
 
 
 @dataclass(frozen=True)
-class Camera:
-    """A feature of frames; `stored` is `video`, or `image` where frames are in the data files."""
-
-    key: str
-    stored: str
-
-
-@dataclass(frozen=True)
 class DatasetInfo:
     """The content of `meta/info.json`; the two paths are templates."""
 
@@ -66,7 +58,7 @@ class DatasetInfo:
     chunk_size: int
     data_path: str
     video_path: str
-    cameras: tuple[Camera, ...]
+    cameras: Mapping[str, str]  # by their keys, whether frames are in a `video`, or an `image` each in the data files
 
     @property
     def is_v3(self) -> bool:
@@ -129,17 +121,17 @@ def _template(info: Mapping[str, Any], key: str) -> str:
     return value
 
 
-def _cameras(info: Mapping[str, Any]) -> tuple[Camera, ...]:
+def _cameras(info: Mapping[str, Any]) -> dict[str, str]:
     features = info.get("features")
     if not isinstance(features, dict):
         raise DataError(f"{INFO}: features must be an object, got {shown(features)}")
-    found = []
+    found: dict[str, str] = {}
     for key, feature in features.items():
         if isinstance(feature, dict) and feature.get("dtype") in ("video", "image"):
             about = feature.get("info") or feature.get("video_info") or {}
             if not (isinstance(about, dict) and any(about.get(mark) for mark in _DEPTH)):
-                found.append(Camera(key, feature["dtype"]))
-    return tuple(found)
+                found[key] = feature["dtype"]
+    return found
 
 
 # What we write into a LeRobot dataset beside its own: true level and success of an episode, progress of every frame.
@@ -225,7 +217,7 @@ class EpisodeEntry:
 
 
 def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
-    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
+    keys = [key for key, stored in info.cameras.items() if stored == "video"]
     for row in _json_rows(info.folder, _V2_EPISODES):
         index, length = (_whole(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
         values: PathValues = {"episode_chunk": index // info.chunk_size, "episode_index": index}
@@ -234,7 +226,7 @@ def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
 
 
 def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
-    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
+    keys = [key for key, stored in info.cameras.items() if stored == "video"]
     plain = ["episode_index", "length", *(f"data/{part}" for part in _V3_PARTS)]
     names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in (*_V3_PARTS, "from_timestamp"))]
     for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
@@ -378,35 +370,33 @@ class _Dataset:
         listed, self.entries = _present(info)
         if not self.entries:
             raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
-        cameras = info.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
-        self.keys = [camera.key for camera in info.cameras]
-        chosen = choose_cameras([camera.key for camera in cameras], wanted)
-        self.chosen = [camera for camera in cameras if camera.key in chosen]
+        self.cameras = tuple(info.cameras)
+        there = self.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
+        self.chosen = choose_cameras(there, wanted)
 
-    def episode(self, entry: EpisodeEntry, camera: Camera) -> Episode:
+    def episode(self, entry: EpisodeEntry, camera: str) -> Episode:
         """Return what a camera saw of an episode; DataError says what is wrong with it."""
         path = self.info.data_file(entry.data)
         rows = read_rows(path, self._table(path), entry, self.info.fps)
         instruction = self.tasks.get(rows.task_index, "")
         if not instruction.strip():
             raise DataError(f"{path}: task_index {rows.task_index} has no text among the tasks of the dataset")
-        provenance = Provenance(
-            task=bounded_text(instruction), embodiment=self.info.robot, camera=short_name(camera.key)
-        )
+        bounded_text(instruction)
+        provenance = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera))
         clip = self._clip(entry, camera, rows)
         progress = self.progress.get(entry.index)
         if progress is not None and len(progress) != entry.length:
             raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
         label = replace(entry.label or rows.label, progress=progress)
-        name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
+        name = episode_id(f"episode_{entry.index:06d}", camera, self.cameras)
         return Episode(name, instruction, clip, label, provenance)
 
-    def _clip(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
+    def _clip(self, entry: EpisodeEntry, camera: str, rows: EpisodeRows) -> Clip:
         every = np.arange(entry.length)
-        if camera.stored == "image":
-            images = ParquetImages(self.info.folder, rows.path, camera.key, rows.first, entry.length)
+        if self.info.cameras[camera] == "image":
+            images = ParquetImages(self.info.folder, rows.path, camera, rows.first, entry.length)
             return Clip(images, every, rows.positions, rows.fps)
-        place = entry.videos[camera.key]
+        place = entry.videos[camera]
         path = self.info.video_file(place.values)
         video = self.videos.setdefault(path, VideoFile(path))
         if self.info.is_v3:
@@ -432,17 +422,14 @@ def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     return listed, present
 
 
-def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[Camera, ...]:
-    """Return the cameras that have frames, for any episode where all are wanted, else for the first one.
-
-    All that are listed, where none has.
-    """
+def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:
+    """Return the cameras that have frames, in any episode where all are wanted, else in the first; all if none has."""
     found = []
     for camera in info.cameras:
-        places = (entry.videos.get(camera.key) for entry in (entries if wanted == ALL_CAMERAS else entries[:1]))
+        places = (entry.videos.get(camera) for entry in (entries if wanted == ALL_CAMERAS else entries[:1]))
         if any(place is None or info.video_file(place.values).exists() for place in places):
             found.append(camera)
-    return tuple(found) or info.cameras
+    return tuple(found) or tuple(info.cameras)
 
 
 def recognises(folder: Path) -> bool:
@@ -456,10 +443,9 @@ def read_camera(folder: Path, wanted: str) -> Contents:
         dataset = _Dataset(read_dataset_info(folder), wanted)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
-    views = product(dataset.entries, dataset.chosen)
     made = (
-        (episode_id(f"episode {entry.index}", camera.key, dataset.keys), partial(dataset.episode, entry, camera))
-        for entry, camera in views
+        (episode_id(f"episode {entry.index}", camera, dataset.cameras), partial(dataset.episode, entry, camera))
+        for entry, camera in product(dataset.entries, dataset.chosen)
     )
     return bounded_contents(made, "episode")
 
@@ -471,7 +457,7 @@ def notes(folder: Path) -> tuple[Problem, ...]:
         listed, present = _present(info)
     except DataError:
         return ()
-    found = camera_note([camera.key for camera in _with_files(info, present, "")])
+    found = camera_note(_with_files(info, present, ""))
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))

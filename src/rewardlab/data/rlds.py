@@ -122,12 +122,12 @@ def _numbered(features: Mapping[str, Feature]) -> Iterator[tuple[int, str, str]]
 def frames_of_camera(features: Mapping[str, Feature], camera: str) -> list[memoryview]:
     """Return the frames of a camera as they are stored, in the order of the steps."""
     if camera in features:
-        return features[camera].views()
+        return list(features[camera].each())
     found = sorted((step, name) for step, each, name in _numbered(features) if each == camera)
     missing = next((place for place, (step, _) in enumerate(found) if step != place), None)
     if missing is not None:
         raise DataError(f"step {missing} of {camera} is missing; copy the file again")
-    return [view for _, name in found for view in features[name].views()]
+    return [view for _, name in found for view in features[name].each()]
 
 
 def decode_frames(features: Mapping[str, Feature], camera: str, images: Sequence[memoryview]) -> Frames:
@@ -314,10 +314,7 @@ def recognises(path: Path) -> bool:
 
 
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen.
-
-    Checksums of records are checked, no frame is decoded.
-    """
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
     root = path if path.is_dir() else path.parent
     return bounded_contents((each for file in sorted(_files(path)) for each in _found(root, file, wanted)), "record")
 

@@ -159,10 +159,6 @@ class Feature:
         """Yield the byte strings as views of the record."""
         return _submessages(self.view) if self.kind == "bytes" else iter(())
 
-    def views(self) -> list[memoryview]:
-        """Return the byte strings as views of the record."""
-        return list(self.each())
-
     def numbers(self) -> NDArray[np.float64]:
         """Return the floats or whole numbers."""
         values = (value for field, value in _fields(self.view) if field == 1)
