@@ -92,7 +92,7 @@ def test_episodes_in_several_files_are_found_again(tmp_path: Path) -> None:
     each = [Rollout(f"a/{n}", (replace(episode, id=str(n)),), ("main",)) for n, episode in enumerate(made)]
     folder = ResumableFolder(tmp_path / "out", "files")
     folder.begin()
-    folder.write(WRITERS["lerobot"], "", [Batch(0, 0, 0, tuple(each[:2])), Batch(1, 2, 13, (each[2],))])
+    folder.write(WRITERS["lerobot"], "", [Batch(0, tuple(each[:2])), Batch(1, (each[2],))])
     folder.complete()
     assert len(list((tmp_path / "out").rglob("file-001.*"))) == 2  # rows and a video of the second batch
     for old, new in zip(made, rewardlab.open_dataset(tmp_path / "out").episodes):
@@ -169,7 +169,7 @@ def test_a_rate_picks_the_latest_frame_at_every_tick() -> None:
 
 def test_a_stopped_conversion_goes_on_and_never_looks_whole(tmp_path: Path) -> None:
     episodes = [replace(episode_from_frames(moving_square(str(n)), TASKS[n]), id=str(n)) for n in range(3)]
-    batches = [Batch(n, n, 0, (Rollout(f"a/{n}", (each,), ("main",)),)) for n, each in enumerate(episodes)]
+    batches = [Batch(n, (Rollout(f"a/{n}", (each,), ("main",)),)) for n, each in enumerate(episodes)]
     written: list[int] = []
 
     def write(folder: Path, batch: Batch) -> list[WrittenRow]:
@@ -203,7 +203,7 @@ def test_a_rollout_that_changed_meanwhile_is_written_again(tmp_path: Path) -> No
     for name in ("a", "a", "b"):
         episode = episode_from_frames(moving_square(name), "open it")
         folder.begin()
-        folder.write(writer, "", [Batch(0, 0, 0, (Rollout("x", (episode,), ("main",)),))])
+        folder.write(writer, "", [Batch(0, (Rollout("x", (episode,), ("main",)),))])
     assert counts == [0, 0]
 
 

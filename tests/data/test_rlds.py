@@ -12,7 +12,7 @@ from rewardlab.core.episode import Label
 from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
 from rewardlab.data.reading import wordless_note
-from rewardlab.data.tfrecord import masked_crc, parse_example
+from rewardlab.data.tfrecord import Feature, masked_crc, parse_example
 from tests.data.tfrecord_writer import SPEC, crc32c, decoded, episode, example, masked, record, write_rlds
 
 TWO = [episode("open the drawer", 5), episode("push the red block", 3)]
@@ -29,8 +29,14 @@ def test_lists_are_read_as_they_were_written() -> None:
     found = parse_example(example({"a": [1, -5, 2**40], "b": [0.5, -2.0], "c": [b"x", b""], "d": []}))
     assert found["a"].numbers().tolist() == [1, -5, 2**40]
     assert found["b"].numbers().tolist() == [0.5, -2.0]
-    assert [bytes(each) for each in found["c"].views()] == [b"x", b""]
-    assert found["d"].numbers().size == 0 and found["d"].views() == []
+    assert [bytes(each) for each in found["c"].each()] == [b"x", b""]
+    assert found["d"].numbers().size == 0 and list(found["d"].each()) == []
+
+
+def test_a_list_of_numbers_that_ends_too_early_is_a_data_error() -> None:
+    for kind, packed in (("int", b"\x0a\x01\xff"), ("float", b"\x0a\x01\x00")):
+        with pytest.raises(DataError, match=r"no tf\.train\.Example"):
+            Feature(kind, memoryview(packed)).numbers()
 
 
 @pytest.mark.parametrize("packed", ["", "gzip", "zlib"])

@@ -75,7 +75,11 @@ def open_dataset(data: str | Path) -> Contents:
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
-            return _read(reader, folder, camera)
+            if not camera:
+                return reader.read(folder)
+            return (
+                reader.read_camera(folder, camera) if reader.read_camera else only_camera(reader.read(folder), camera)
+            )
     raise DataError(_unrecognised(folder, readers))
 
 
@@ -123,32 +127,25 @@ def split_camera(name: str) -> tuple[str, str]:
     return before, camera
 
 
-def _read(reader: Reader, folder: Path, camera: str) -> Contents:
-    if not camera:
-        return reader.read(folder)
-    return reader.read_camera(folder, camera) if reader.read_camera else only_camera(reader.read(folder), camera)
-
-
 def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
     """Return the readers to try, in order, and the folder."""
     if name.startswith(HUB):
         return _EVERY, fetch(name)
-    readers, path = _readers_and_path(name)
+    readers: tuple[Reader, ...] = _EVERY
+    path = name
+    prefix, _, rest = name.partition(":")
+    outside = _OUTSIDE.fullmatch(name)
+    if rest and prefix in READERS:
+        readers, path = (READERS[prefix],), rest
+    elif outside and not Path(name).is_dir():
+        readers, path = (_load_reader(outside[1]),), outside[2]
     folder = DATASETS.get(path, Path(path))
     if not folder.is_dir() and not folder.is_file():
         near = did_you_mean(path, DATASETS)
-        raise DataError(f"no dataset at {path!r}; {near}give a folder with {_expected(readers)}, or {_or(DATASETS)}")
+        raise DataError(
+            f"no dataset at {path!r}; {near}give a folder with {_expected(readers)}, or {' or '.join(DATASETS)}"
+        )
     return readers, folder
-
-
-def _readers_and_path(name: str) -> tuple[tuple[Reader, ...], str]:
-    reader, _, path = name.partition(":")
-    if path and reader in READERS:
-        return (READERS[reader],), path
-    outside = _OUTSIDE.fullmatch(name)
-    if outside and not Path(name).is_dir():
-        return (_load_reader(outside[1]),), outside[2]
-    return _EVERY, name
 
 
 def _load_reader(path: str) -> Reader:
@@ -158,7 +155,7 @@ def _load_reader(path: str) -> Reader:
     return reader
 
 
-READERS = Catalog({reader.name: reader for reader in _EVERY}, "readers", lambda name, path: _load_reader(path))
+READERS = Catalog({reader.name: reader for reader in _EVERY}, "readers", lambda _name, path: _load_reader(path))
 
 
 def _recognised(folder: Path, readers: Iterable[Reader]) -> bool:
@@ -178,8 +175,4 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
 
 
 def _expected(readers: Iterable[Reader]) -> str:
-    return _or(f"{reader.expects} ({reader.name})" for reader in readers)
-
-
-def _or(names: Iterable[str]) -> str:
-    return " or ".join(names)
+    return " or ".join(f"{reader.expects} ({reader.name})" for reader in readers)

@@ -45,7 +45,7 @@ class Reader:
     expects: str
     recognises: Callable[[Path], bool]
     read: Callable[[Path], Contents]
-    notes: Callable[[Path], tuple[Problem, ...]] = lambda folder: ()  # what is odd and stops no run, for `check`
+    notes: Callable[[Path], tuple[Problem, ...]] = lambda _folder: ()  # what is odd and stops no run, for `check`
     read_camera: Callable[[Path, str], Contents] | None = None
 
 
@@ -68,11 +68,9 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Batch:
-    """Rollouts that are written together; `first_rollout` and `first_frame` say how many come before them."""
+    """Rollouts that are written together, and the number of the batch."""
 
     number: int
-    first_rollout: int
-    first_frame: int
     rollouts: tuple[Rollout, ...]
 
 
@@ -100,10 +98,7 @@ Found = tuple[str, Callable[[], Item] | DataError]  # a place, and what makes an
 
 
 def bounded_items(found: Iterable[Found[Item]], thing: str) -> tuple[tuple[Item, ...], tuple[Problem, ...]]:
-    """Return the items that can be made and why others cannot, up to the limit of rows.
-
-    `thing` is what one is made of, such as a row.
-    """
+    """Return the items that can be made of things, such as rows, and why others cannot, up to the limit of rows."""
     items: list[Item] = []
     problems: list[Problem] = []
     for place, make in found:

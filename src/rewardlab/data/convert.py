@@ -23,7 +23,7 @@ from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Help, Seed, SkipInvalid, recorded, several
 from rewardlab.core.storage import append_to_journal, atomic_write, read_journal, writable
 from rewardlab.data import data_check, open_dataset
-from rewardlab.data.contract import Batch, Contents, Problem, Rollout, Writer
+from rewardlab.data.contract import Batch, Problem, Rollout, Writer
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.lerobot_writer import LEROBOT
 from rewardlab.data.robometer import ROBOMETER
@@ -76,7 +76,12 @@ def data_convert(
     if sample is not None and sample < 1:
         raise PlanError(f"sample must be at least 1, got {sample}")
     contents = data_check(data) if skip_invalid else open_dataset(data)
-    left_out = _problems(str(data), contents, skip_invalid=skip_invalid)
+    if contents.problems and not skip_invalid:
+        first = "".join(f"\n  {problem}" for problem in contents.problems[:5])
+        what = f"{data} has {len(contents.problems)} problems; correct them, or leave them out with --skip-invalid"
+        raise DataError(what + first)
+    if not contents.episodes:
+        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     chosen = _chosen(contents.episodes, sample, fps, seed)
     rollouts, wordless = _with_words(grouped_rollouts(chosen, joins=writer.joins_cameras))
     _require_rate(writer, rollouts)
@@ -88,17 +93,9 @@ def data_convert(
     for split, members in parts.items():
         folder.write(writer, split, list(_batches(writer, members)))
     folder.complete()
-    return Conversion(folder.target, {name: len(m) for name, m in parts.items()}, (*left_out, *wordless, *copies))
-
-
-def _problems(data: str, contents: Contents, *, skip_invalid: bool) -> tuple[Problem, ...]:
-    if contents.problems and not skip_invalid:
-        first = "".join(f"\n  {problem}" for problem in contents.problems[:5])
-        what = f"{data} has {len(contents.problems)} problems; correct them, or leave them out with --skip-invalid"
-        raise DataError(what + first)
-    if not contents.episodes:
-        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
-    return contents.problems
+    return Conversion(
+        folder.target, {name: len(m) for name, m in parts.items()}, (*contents.problems, *wordless, *copies)
+    )
 
 
 def _chosen(episodes: Sequence[Episode], sample: int | None, fps: float | None, seed: int) -> list[Episode]:
@@ -172,17 +169,16 @@ def _splits(
 def _batches(writer: Writer, rollouts: Sequence[Rollout]) -> Iterator[Batch]:
     """Yield the rollouts that share files."""
     waiting: list[Rollout] = []
-    number = before = frames = first_frame = 0
+    number = frames = 0
     for rollout in rollouts:
         length = len(rollout.first.clip)
         if waiting and frames + length > writer.batch_frames:
-            yield Batch(number, before, first_frame, tuple(waiting))
-            number, before, first_frame = number + 1, before + len(waiting), first_frame + frames
-            waiting, frames = [], 0
+            yield Batch(number, tuple(waiting))
+            number, frames, waiting = number + 1, 0, []
         waiting.append(rollout)
         frames += length
     if waiting:
-        yield Batch(number, before, first_frame, tuple(waiting))
+        yield Batch(number, tuple(waiting))
 
 
 # Rollouts to write: the cameras of one together or each on its own, and their file names.
@@ -198,34 +194,25 @@ def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollou
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
         groups.setdefault(rollout_name(episode) if joins else episode.id, []).append(episode)
-    cameras = _written_cameras(list(groups.values()))
+    cameras = _cameras(next(iter(groups.values())))
+    alone = all(len(views) == 1 for views in groups.values())
+    if alone and any(_cameras(views) != cameras for views in groups.values()):
+        cameras = (_UNNAMED,)  # each was filmed by one camera of its own
     names: Counter[str] = Counter()
     found = []
     for views in groups.values():
-        _require_same_cameras(views, cameras)
+        same = len(views) == len(cameras) == 1 or _cameras(views) == cameras
+        if not same or len(set(cameras)) < len(cameras) or len({len(view.clip) for view in views}) > 1:
+            what = f"{rollout_name(views[0])} was not filmed by the cameras of the first rollout, or not for as long"
+            raise PlanError(f"{what}; convert one camera by DATA@NAME")
         name = _file_stem(views[0])
         names[name] += 1
         found.append(Rollout(name if names[name] == 1 else f"{name}-{names[name]}", tuple(views), cameras))
     return found
 
 
-def _written_cameras(groups: Sequence[Sequence[Episode]]) -> tuple[str, ...]:
-    """Return the cameras of the first rollout; one name for all where each was filmed by one camera of its own."""
-    first = _cameras(groups[0])
-    alone = all(len(views) == 1 for views in groups)
-    return first if not alone or all(_cameras(views) == first for views in groups) else _cameras(())
-
-
 def _cameras(views: Sequence[Episode]) -> tuple[str, ...]:
-    return tuple(_safe(view.provenance.camera) or _UNNAMED for view in views) or (_UNNAMED,)
-
-
-def _require_same_cameras(views: Sequence[Episode], cameras: tuple[str, ...]) -> None:
-    alone = len(views) == len(cameras) == 1
-    same = alone or _cameras(views) == cameras
-    if not same or len(set(cameras)) < len(cameras) or len({len(view.clip) for view in views}) > 1:
-        what = f"{rollout_name(views[0])} was not filmed by the cameras of the first rollout, or not for as long"
-        raise PlanError(f"{what}; convert one camera by DATA@NAME")
+    return tuple(_safe(view.provenance.camera) or _UNNAMED for view in views)
 
 
 def _file_stem(episode: Episode) -> str:
@@ -244,7 +231,8 @@ def _safe(name: str) -> str:
 
 def at_rate(episode: Episode, fps: float) -> Episode:
     """Return the rollout at an even rate; its first and its last frame are always shown, truth follows the frames."""
-    if episode.clip.is_even and episode.clip.fps == fps and _is_whole(episode):
+    clip = episode.clip
+    if clip.is_even and clip.fps == fps and np.array_equal(clip.positions, np.arange(len(clip))):
         return episode
     times = episode.times - episode.times[0]
     ticks = np.arange(round(float(times[-1]) * fps) + 1) / fps
@@ -252,10 +240,6 @@ def at_rate(episode: Episode, fps: float) -> Episode:
     picks[-1] = len(times) - 1
     shown = rearrange(episode, picks)
     return replace(shown, clip=replace(shown.clip, fps=float(fps)))
-
-
-def _is_whole(episode: Episode) -> bool:
-    return np.array_equal(episode.clip.positions, np.arange(len(episode.clip)))
 
 
 # The folder that is written: under another name, batch by batch, and renamed at the end, so it is never half there.
@@ -297,7 +281,8 @@ class ResumableFolder:
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
             done = {entry["batch"]: entry["rows"] for entry in read_journal(journal, ("batch", "rows"))}
-            keys = [_key(batch) for batch in batches]
+            # A batch is known by where it stands, and by the content of every episode.
+            keys = [digest(b.number, *(view.hash for rollout in b.rollouts for view in rollout.views)) for b in batches]
             for key, batch in zip(keys, batches, strict=True):
                 if key not in done:
                     done[key] = writer.write(folder, batch)
@@ -309,8 +294,3 @@ class ResumableFolder:
         with writable(self.target):
             os.rename(self.partial, self.target)
         shutil.rmtree(self.target / self.notes.name)
-
-
-def _key(batch: Batch) -> str:
-    """Return what a batch is made of: where it stands, and the content of every episode."""
-    return digest(batch.number, *(view.hash for rollout in batch.rollouts for view in rollout.views))

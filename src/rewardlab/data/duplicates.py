@@ -17,6 +17,7 @@ from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.storage import append_to_journal, read_journal, writable
 from rewardlab.core.terminal import loading
 from rewardlab.data.safe_files import digest_of_file, path_inside
+from rewardlab.data.video import spread_evenly
 
 FRAMES = 48  # compared, of each video
 _SIDE = 16  # frequencies per direction
@@ -30,8 +31,7 @@ GreyFrames = NDArray[np.float32]
 
 def compared_frames(source: FrameSource) -> Iterator[Frames]:
     """Yield the frames of a video that are compared, spread evenly; as many are decoded at once as memory may hold."""
-    spread = np.linspace(0, source.count - 1, min(source.count, FRAMES))
-    places = np.unique(np.round(spread).astype(np.int64))
+    places = spread_evenly(source.count, FRAMES)
     together = max(1, CLIP_MB.in_bytes // max(source.read(places[:1]).nbytes, 1))
     for start in range(0, len(places), together):
         yield from source.read(places[start : start + together])
@@ -127,7 +127,10 @@ def episodes_to_leave_out(copies: Sequence[Mapping[str, Any]]) -> set[str]:
 
 def video_hashes(episodes: Sequence[Episode], path: Path, ordered_map: OrderedMap) -> dict[str, Hashes]:
     """Return the hashes of each video by its digest; those in the file are not made again, broken videos have none."""
-    known = _read(path)
+    known: dict[str, Hashes] = {}
+    for entry in read_journal(path, ("video", "hashes")):
+        with suppress(ValueError, TypeError):  # hashes that this version did not write are made anew
+            known[entry["video"]] = np.frombuffer(bytes.fromhex(entry["hashes"]), np.uint64).reshape(-1, _WORDS)
     videos = {episode.clip.source.digest: episode.clip.source for episode in episodes}
     todo = [item for item in videos.items() if item[0] not in known]
     with writable(path), loading(f"hashing {len(todo):,} videos to find duplicates", quiet=not todo):
@@ -145,14 +148,6 @@ def _hash_video(video: Video) -> HashedVideo:
         return video[0], None
 
 
-def _read(path: Path) -> dict[str, Hashes]:
-    known: dict[str, Hashes] = {}
-    for entry in read_journal(path, ("video", "hashes")):
-        with suppress(ValueError, TypeError):  # hashes that this version did not write are made anew
-            known[entry["video"]] = np.frombuffer(bytes.fromhex(entry["hashes"]), np.uint64).reshape(-1, _WORDS)
-    return known
-
-
 def _duplicates(
     test: Sequence[Episode], others: Sequence[Episode], where: str, hashes: Mapping[str, Hashes]
 ) -> list[Duplicate]:
@@ -163,19 +158,16 @@ def _duplicates(
         shown.setdefault(other.clip.source.digest, []).append((place, other))
     copies = []
     for place, episode in enumerate(test):
-        found = [
-            _duplicate(episode, other, where, apart)
-            for video, apart in near[episode.clip.source.digest].items()
-            for other_place, other in shown[video]
-            if where == "training" or other_place < place
-        ]
+        mine = episode.clip.source.digest
+        found = []
+        for video, apart in near[mine].items():
+            kind = "exact" if video == mine else "near"
+            for other_place, other in shown[video]:
+                if where == "training" or other_place < place:
+                    same_instruction = episode.instruction == other.instruction
+                    found.append(Duplicate(episode.id, other.id, where, kind, apart, same_instruction))
         copies += [min(found, key=lambda copy: (not copy.same_instruction, copy.kind, copy.distance))] if found else []
     return copies
-
-
-def _duplicate(episode: Episode, other: Episode, where: str, apart: float) -> Duplicate:
-    kind = "exact" if episode.clip.source.digest == other.clip.source.digest else "near"
-    return Duplicate(episode.id, other.id, where, kind, apart, episode.instruction == other.instruction)
 
 
 def _near(
@@ -193,13 +185,12 @@ def _near(
         for row, column in np.argwhere(same_scene).tolist():
             name, other = a[start + row], b[column]
             apart = video_distance(hashes[name], hashes[other])
-            if name != other and apart <= MAYBE_DUPLICATE and _is_duplicate(apart, mine[name], theirs[other]):
+            if name == other or apart > MAYBE_DUPLICATE:
+                continue
+            frames = map(compared_frames, (mine[name], theirs[other]))
+            if apart <= NEAR_DUPLICATE or motion_distance(*frames) <= SAME_MOTION:
                 found[name][other] = round(apart, 4)
     return found
-
-
-def _is_duplicate(apart: float, a: FrameSource, b: FrameSource) -> bool:
-    return apart <= NEAR_DUPLICATE or motion_distance(compared_frames(a), compared_frames(b)) <= SAME_MOTION
 
 
 # Videos that are copies of each other byte for byte: only files of the same size are opened.

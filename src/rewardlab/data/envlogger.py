@@ -1,9 +1,11 @@
-"""EnvLogger logs: steps, values, frames."""
+"""Logs of EnvLogger, the source format of RLDS: steps.riegeli holds the steps of episodes one after the other.
+
+In the order of reading: the values of a step, its frames, then the episodes of all logs.
+"""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property, partial
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +31,8 @@ from rewardlab.data.reading import (
 from rewardlab.data.riegeli import message_fields, read_records
 from rewardlab.data.safe_files import digest_of_shared_file, few, require_inside
 from rewardlab.data.safe_video import DEFAULT_FPS
+
+# The values of a step: arrays by their path, in nested messages of protocol buffers.
 
 _SCALAR = -438 % 2**64  # the one dimension of what is no array
 _ARRAY, _TUPLE, _MAPPING = 2, 3, 4  # fields of a value
@@ -104,7 +108,15 @@ def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
         yield number, content
 
 
-# Frames of an EnvLogger log: the chunks that hold the steps are decoded again, and only the frames asked for.
+def step_values(data: bytes) -> dict[str, Value]:
+    """Return the arrays of a step by their path; DataError where it is none."""
+    try:
+        return named_values(data)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"a step is no value of EnvLogger ({error}); copy the log again") from None
+
+
+# Frames: the chunks that hold the steps are decoded again, and only the frames asked for.
 
 
 @dataclass(frozen=True)
@@ -130,31 +142,19 @@ class LogImages:
         try:
             steps = read_records(self.path, self.first, self.count)
             found = [step_values(data)[self.camera] for place, data in enumerate(steps) if place in wanted]
-            return _decode(found)
+            if found[0].pixels is None:
+                return decode_images((value.data for value in found), len(found))
+            pixels = [each for value in found if (each := value.pixels) is not None and each.shape == found[0].shape]
+            if len(pixels) < len(found):
+                raise DataError("frames have different sizes; store them at one size")
+            if sum(each.nbytes for each in pixels) > CLIP_MB.in_bytes:
+                raise DataError(f"{len(found):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
+            return np.stack(pixels)
         except (DataError, KeyError) as error:
             raise DataError(f"{self.path}, {self.camera} from step {self.first} on: {error}") from None
 
 
-def step_values(data: bytes) -> dict[str, Value]:
-    """Return the arrays of a step by their path; DataError where it is none."""
-    try:
-        return named_values(data)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"a step is no value of EnvLogger ({error}); copy the log again") from None
-
-
-def _decode(found: list[Value]) -> Frames:
-    if found[0].pixels is None:
-        return decode_images((value.data for value in found), len(found))
-    pixels = [value.pixels for value in found]
-    if any(each is None or each.shape != found[0].shape for each in pixels):
-        raise DataError("frames have different sizes; store them at one size")
-    if sum(len(value.data) for value in found) > CLIP_MB.in_bytes:
-        raise DataError(f"{len(found):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
-    return np.stack([each for each in pixels if each is not None])
-
-
-# Logs of EnvLogger, the source format of RLDS: steps.riegeli holds the steps of episodes one after the other.
+# The logs of a dataset, and their episodes.
 
 _STEPS, _METADATA = "steps.riegeli", "metadata.riegeli"
 _PATTERNS = (_STEPS, f"*/{_STEPS}", f"*/*/{_STEPS}")  # as in LOG/TIMESTAMP/steps.riegeli
@@ -172,14 +172,33 @@ class _EpisodeSteps:
     rewards: list[float] = field(default_factory=list)
 
 
-def recognises(path: Path) -> bool:
-    """Tell whether the folder has a log, at most two folders down."""
-    return bool(_files(path))
+def _files(path: Path) -> list[Path]:
+    return sorted(file for pattern in _PATTERNS for file in path.glob(pattern) if file.is_file())
 
 
-def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
-    return bounded_contents((each for file in _files(path) for each in _found(path, file, wanted)), "episode")
+def _episode_steps(file: Path) -> Iterator[_EpisodeSteps]:
+    """Yield the episodes of a log; each begins with a step of the first type."""
+    open_episode: _EpisodeSteps | None = None
+    for number, data in enumerate(read_records(file)):
+        values = step_values(data)
+        kind = values[_STEP_TYPE].number if _STEP_TYPE in values else None
+        if open_episode is None or kind == _FIRST:
+            if open_episode is not None:
+                yield open_episode
+            pictures = {name for name, each in values.items() if is_encoded(each.data) or each.pixels is not None}
+            if not pictures:
+                held = few(list(values))
+                raise DataError(
+                    f"step {number} holds no JPEG, PNG or array of pixels, but {held}; log the frames as well"
+                )
+            cameras = tuple(sorted(pictures))
+            first = values[cameras[0]]
+            width, height = image_size(first.data) if first.pixels is None else first.pixels.shape[1::-1]
+            open_episode = _EpisodeSteps(number, cameras, 3 * width * height)
+        reward = values[_REWARD].number if _REWARD in values else None
+        open_episode.rewards.append(reward if reward is not None and np.isfinite(reward) else 0.0)
+    if open_episode is not None:
+        yield open_episode
 
 
 def _found(root: Path, file: Path, wanted: str) -> Iterator[Found[Episode]]:
@@ -195,40 +214,6 @@ def _found(root: Path, file: Path, wanted: str) -> Iterator[Found[Episode]]:
         yield place, error
 
 
-def notes(path: Path) -> tuple[Problem, ...]:
-    """Say which camera is read where the first log has several."""
-    try:
-        return camera_note(next(_episode_steps(_files(path)[0])).cameras)
-    except (DataError, StopIteration):  # told as a problem
-        return ()
-
-
-def _episode_steps(file: Path) -> Iterator[_EpisodeSteps]:
-    """Yield the episodes of a log; each begins with a step of the first type."""
-    open_episode: _EpisodeSteps | None = None
-    for number, data in enumerate(read_records(file)):
-        values = step_values(data)
-        kind = values[_STEP_TYPE].number if _STEP_TYPE in values else None
-        if open_episode is None or kind == _FIRST:
-            if open_episode is not None:
-                yield open_episode
-            open_episode = _first_step(number, values)
-        reward = values[_REWARD].number if _REWARD in values else None
-        open_episode.rewards.append(reward if reward is not None and np.isfinite(reward) else 0.0)
-    if open_episode is not None:
-        yield open_episode
-
-
-def _first_step(number: int, values: dict[str, Value]) -> _EpisodeSteps:
-    cameras = tuple(sorted(name for name, value in values.items() if _is_picture(value)))
-    if not cameras:
-        held = few(list(values))
-        raise DataError(f"step {number} holds no JPEG, PNG or array of pixels, but {held}; log the frames as well")
-    first = values[cameras[0]]
-    width, height = image_size(first.data) if first.pixels is None else first.pixels.shape[1::-1]
-    return _EpisodeSteps(number, cameras, 3 * width * height)
-
-
 def _episode(file: Path, name: str, steps: _EpisodeSteps, task: str, camera: str) -> Episode:
     count = len(steps.rewards)
     if count > CLIP_FRAMES.value:
@@ -242,27 +227,30 @@ def _episode(file: Path, name: str, steps: _EpisodeSteps, task: str, camera: str
 
 def _task(root: Path, file: Path) -> str:
     """Return the task of a log: what task.txt says, else what its environment is for."""
-    log = file.parent.parent
-    about = (
-        next((step_values(data) for data in islice(read_records(log / _METADATA), 1)), {}) if _has_metadata(log) else {}
-    )
-    environment = about["env_name"].text.rpartition(":")[2] if "env_name" in about else ""
+    metadata, environment = file.parent.parent / _METADATA, ""
+    if metadata.is_file():
+        require_inside(metadata.parent, metadata)
+        about = next((step_values(data) for data in read_records(metadata)), {})
+        environment = about["env_name"].text.rpartition(":")[2] if "env_name" in about else ""
     return bounded_text(task_beside(root) or (task_of_environment(environment, file) if environment else ""))
 
 
-def _has_metadata(log: Path) -> bool:
-    if not (log / _METADATA).is_file():
-        return False
-    require_inside(log, log / _METADATA)
-    return True
+def recognises(path: Path) -> bool:
+    """Tell whether the folder has a log, at most two folders down."""
+    return bool(_files(path))
 
 
-def _is_picture(value: Value) -> bool:
-    return is_encoded(value.data) or value.pixels is not None
+def read_camera(path: Path, wanted: str) -> Contents:
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
+    return bounded_contents((each for file in _files(path) for each in _found(path, file, wanted)), "episode")
 
 
-def _files(path: Path) -> list[Path]:
-    return sorted(file for pattern in _PATTERNS for file in path.glob(pattern) if file.is_file())
+def notes(path: Path) -> tuple[Problem, ...]:
+    """Say which camera is read where the first log has several."""
+    try:
+        return camera_note(next(_episode_steps(_files(path)[0])).cameras)
+    except (DataError, StopIteration):  # told as a problem
+        return ()
 
 
 ENVLOGGER = Reader(

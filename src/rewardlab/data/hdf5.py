@@ -1,4 +1,4 @@
-"""Demonstrations of robomimic, robosuite, LIBERO, and RoboNet trajectories."""
+"""HDF5 files: demonstrations of robomimic, robosuite and LIBERO, and trajectories of RoboNet."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -35,13 +35,15 @@ from rewardlab.data.reading import (
     success_of_rewards,
     task_beside,
 )
-from rewardlab.data.safe_files import few, require_inside
+from rewardlab.data.safe_files import few, files_with_suffix, require_inside
 from rewardlab.data.safe_video import DEFAULT_FPS
 from rewardlab.data.video import VideoFile
 
 if TYPE_CHECKING:
     import h5py
 
+
+# Demonstrations: data/demo_N/obs holds the frames of every camera, as robomimic writes them.
 
 _LANGUAGE = ("language_instruction", "language", "lang", "task_description", "instruction")
 _TASKS = {  # robosuite environments, by the name of the class
@@ -61,6 +63,7 @@ _FILES = {  # robomimic files begin with the name of their task
     "transport": "TwoArmTransport",
     "tool_hang": "ToolHang",
 }
+_NO_FRAMES = "low-dimensional data hold no frames: render them with dataset_states_to_obs.py of robomimic"
 
 
 @dataclass(frozen=True)
@@ -80,20 +83,14 @@ def read_environment(data: "h5py.Group") -> Environment:
     arguments, info, problem = stated
     inner = arguments.get("env_kwargs")
     settings = inner if isinstance(inner, dict) else info
-    rate, shaped = settings.get("control_freq"), settings.get("reward_shaping")
+    robots, rate, shaped = (settings.get(name) for name in ("robots", "control_freq", "reward_shaping"))
     return Environment(
         str(arguments.get("env_name") or info.get("env_name") or text_attribute(data, "env"))[:100],
-        _robot(settings.get("robots")),
+        " ".join(map(str, robots))[:100] if isinstance(robots, list) else str(robots or "")[:100],
         float(rate) if isinstance(rate, int | float) and 0 < rate < 1000 else DEFAULT_FPS,
         language_of(problem) or language_of({name: text_attribute(data, name) for name in _LANGUAGE}),
         None if not isinstance(shaped, bool) else not shaped,
     )
-
-
-def language_of_demo(demo: "h5py.Group") -> str:
-    """Return the instruction that a demonstration carries itself; empty where it has none."""
-    own = language_of({name: text_attribute(demo, name) for name in _LANGUAGE})
-    return own or language_of(_object(text_attribute(demo, "ep_meta")))
 
 
 def language_of(stated: Mapping[str, Any]) -> str:
@@ -121,8 +118,67 @@ def _object(text: str) -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def _robot(robots: object) -> str:
-    return " ".join(map(str, robots))[:100] if isinstance(robots, list) else str(robots or "")[:100]
+def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
+    """Yield the demonstrations in the order of their numbers."""
+    data = child_group(file, "data")
+    names = [name for name in data if name.rpartition("_")[2].isdecimal()] if data is not None else []
+    for name in sorted(names, key=lambda each: int(each.rpartition("_")[2])):
+        demo = child_group(data, name)
+        if demo is not None:
+            yield name, demo
+
+
+def _cameras(demo: "h5py.Group", name: str) -> list[str]:
+    obs = child_group(demo, "obs")
+    arrays = {camera: child_array(obs, camera) for camera in obs} if obs is not None else {}
+    found = [
+        camera
+        for camera, array in arrays.items()
+        if array is not None and array.dtype == np.uint8 and len(array.shape) == 4 and array.shape[-1] == 3
+    ]
+    if not found:
+        raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
+    return found
+
+
+def _demonstrations(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the episode of each chosen camera of each demonstration; where one cannot be read, why."""
+    data = child_group(file, "data")
+    if data is None or next(_demos(file), None) is None:
+        held = few(list(file)) or "nothing"
+        raise DataError(f"expected demonstrations in data/demo_0, data/demo_1, ..., got {held}; name another file")
+    environment = read_environment(data)
+    for name, demo in _demos(file):
+        place = f"{path.name}, {name}"
+        try:
+            for camera in choose_cameras(_cameras(demo, name), wanted):
+                made = _episode(path, name, demo, camera, environment)  # here, where a damaged file is a DataError
+                yield place, partial(_given, made)
+        except DataError as error:
+            yield place, error
+
+
+def _given(episode: Episode) -> Episode:
+    return episode
+
+
+def _episode(path: Path, name: str, demo: "h5py.Group", camera: str, environment: Environment) -> Episode:
+    own = language_of({key: text_attribute(demo, key) for key in _LANGUAGE})
+    own = own or language_of(_object(text_attribute(demo, "ep_meta")))
+    written = own or environment.language or task_beside(path.parent)
+    task = bounded_text(written or task_of_environment(environment.name, path))
+    rewards = read_numbers(demo, "rewards")
+    success = max(rewards) >= 1 if environment.is_sparse and rewards else success_of_rewards(rewards)
+    provenance = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
+    array = demo["obs"][camera]
+    require_frames(array)
+    if not 0 < array.shape[0] <= CLIP_FRAMES.value:
+        raise DataError(f"{camera} has {array.shape[0]:,} frames; at least 1 is expected, {CLIP_FRAMES.describe()}")
+    size, every = int(np.prod(array.shape[1:])), np.arange(array.shape[0])
+    source = Hdf5Frames(path, ("data", name, "obs", camera), len(every), size)
+    clip = Clip(source, every, every, environment.fps, size)
+    identity = episode_id(f"{path.name}#{name}", camera, _cameras(demo, name))
+    return Episode(identity, task, clip, label_of_success(success), provenance)
 
 
 # RoboNet trajectories: one HDF5 file each, with a whole mp4 file per camera as bytes in an array.
@@ -154,7 +210,8 @@ class EmbeddedVideo:
         with opened_hdf5(self.path) as file:
             array = array_at(file, self.places)
             if array is None or array.dtype != np.uint8 or len(array.shape) != 1:
-                raise DataError(f"{self}: expected the bytes of an mp4 file, got {_kind(array)}")
+                got = "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+                raise DataError(f"{self}: expected the bytes of an mp4 file, got {got}")
             if array.size > VIDEO_MB.in_bytes:
                 raise DataError(f"{self}: {array.size / 1e6:,.0f} MB of video, {VIDEO_MB.describe()}")
             return np.asarray(array[()]).tobytes()
@@ -216,16 +273,19 @@ def _robonet_clip(path: Path, file: "h5py.File", camera: str) -> Clip:
     return replace(clip, source=SwappedChannels(video)) if text_attribute(array, "image_format") == "BGR" else clip
 
 
-def _kind(array: "h5py.Dataset | None") -> str:
-    return "nothing" if array is None else f"{array.dtype} of shape {array.shape}"
+# The files of a dataset, of either kind.
+
+_files = partial(files_with_suffix, suffixes=(".hdf5", ".h5"))
 
 
-# HDF5 files of demonstrations: data/demo_N/obs holds the frames of every camera, as robomimic writes them.
-#
-# Trajectories of RoboNet, one per file, are read as well.
-
-_SUFFIXES = (".hdf5", ".h5")
-_NO_FRAMES = "low-dimensional data hold no frames: render them with dataset_states_to_obs.py of robomimic"
+def _found(path: Path, wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the place of every episode of a file and what makes it; where the file cannot be read on, why."""
+    try:
+        require_inside(path.parent, path)
+        with opened_hdf5(path) as file:
+            yield from (_trajectory if cameras_of_trajectory(file) else _demonstrations)(path, file, wanted)
+    except DataError as error:
+        yield path.name, error
 
 
 def recognises(path: Path) -> bool:
@@ -246,95 +306,6 @@ def notes(path: Path) -> tuple[Problem, ...]:
             return camera_note(cameras_of_trajectory(file) or (_cameras(demo, name) if demo is not None else []))
     except DataError:  # told as a problem
         return ()
-
-
-def _found(path: Path, wanted: str) -> Iterator[Found[Episode]]:
-    """Yield the place of every episode of a file and what makes it; where the file cannot be read on, why."""
-    try:
-        require_inside(path.parent, path)
-        with opened_hdf5(path) as file:
-            yield from _found_in(path, file, wanted)
-    except DataError as error:
-        yield path.name, error
-
-
-def _found_in(path: Path, file: "h5py.File", wanted: str) -> Iterator[Found[Episode]]:
-    if cameras_of_trajectory(file):
-        yield from _trajectory(path, file, wanted)
-        return
-    data = child_group(file, "data")
-    if data is None or not any(True for _ in _demos(file)):
-        held = few(list(file)) or "nothing"
-        raise DataError(f"expected demonstrations in data/demo_0, data/demo_1, ..., got {held}; name another file")
-    environment = read_environment(data)
-    for name, demo in _demos(file):
-        place = f"{path.name}, {name}"
-        try:
-            for camera in choose_cameras(_cameras(demo, name), wanted):
-                made = _episode(path, name, demo, camera, environment)  # here, where a damaged file is a DataError
-                yield place, partial(_given, made)
-        except DataError as error:
-            yield place, error
-
-
-def _given(episode: Episode) -> Episode:
-    return episode
-
-
-def _demos(file: "h5py.File") -> "Iterator[tuple[str, h5py.Group]]":
-    """Yield the demonstrations in the order of their numbers."""
-    data = child_group(file, "data")
-    names = [name for name in data if name.rpartition("_")[2].isdecimal()] if data is not None else []
-    for name in sorted(names, key=lambda each: int(each.rpartition("_")[2])):
-        demo = child_group(data, name)
-        if demo is not None:
-            yield name, demo
-
-
-def _episode(path: Path, name: str, demo: "h5py.Group", camera: str, environment: Environment) -> Episode:
-    written = language_of_demo(demo) or environment.language or task_beside(path.parent)
-    task = bounded_text(written or task_of_environment(environment.name, path))
-    label = label_of_success(_success(demo, environment))
-    provenance = Provenance(subset=path.stem, task=task, embodiment=environment.robot, camera=camera)
-    clip = _clip(path, name, demo, camera, environment.fps)
-    return Episode(episode_id(f"{path.name}#{name}", camera, _cameras(demo, name)), task, clip, label, provenance)
-
-
-def _clip(path: Path, name: str, demo: "h5py.Group", camera: str, fps: float) -> Clip:
-    array = demo["obs"][camera]
-    require_frames(array)
-    if not 0 < array.shape[0] <= CLIP_FRAMES.value:
-        raise DataError(f"{camera} has {array.shape[0]:,} frames; at least 1 is expected, {CLIP_FRAMES.describe()}")
-    size = int(np.prod(array.shape[1:]))
-    every = np.arange(array.shape[0])
-    return Clip(Hdf5Frames(path, ("data", name, "obs", camera), len(every), size), every, every, fps, size)
-
-
-def _cameras(demo: "h5py.Group", name: str) -> list[str]:
-    obs = child_group(demo, "obs")
-    arrays = [(camera, child_array(obs, camera)) for camera in obs] if obs is not None else []
-    found = [camera for camera, array in arrays if array is not None and _holds_frames(array)]
-    if not found:
-        raise DataError(f"no frames (T, H, W, 3) of bytes in {name}/obs; {_NO_FRAMES}")
-    return found
-
-
-def _holds_frames(array: "h5py.Dataset") -> bool:
-    return array.dtype == np.uint8 and len(array.shape) == 4 and array.shape[-1] == 3
-
-
-def _success(demo: "h5py.Group", environment: Environment) -> bool | None:
-    rewards = read_numbers(demo, "rewards")
-    if environment.is_sparse and rewards:
-        return max(rewards) >= 1
-    return success_of_rewards(rewards)
-
-
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if path.suffix.lower() in _SUFFIXES else []
-    names = sorted(path.iterdir()) if path.is_dir() else []
-    return [each for each in names if each.suffix.lower() in _SUFFIXES and each.is_file()]
 
 
 HDF5 = Reader(

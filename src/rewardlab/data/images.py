@@ -2,6 +2,7 @@
 
 import os
 import re
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -41,7 +42,7 @@ def is_encoded(data: bytes | memoryview) -> bool:
 def image_size(data: bytes) -> tuple[int, int]:
     """Return width and height as the header states them; DataError where it is no JPEG or PNG, or too large."""
     if data.startswith(_PNG) and len(data) >= 24:
-        size = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+        size = struct.unpack(">2I", data[16:24])
     elif data.startswith(_JPEG):
         size = _jpeg_size(data)
     else:
@@ -56,21 +57,17 @@ def image_size(data: bytes) -> tuple[int, int]:
 def decode_images(images: Iterable[bytes], count: int) -> Frames:
     """Return the frames of images that have one size, RGB as they are stored: no orientation tag turns them."""
     frames, decoded = np.empty((0, 0, 0, 3), np.uint8), 0
-    for number, data in enumerate(images):
-        if number == 0:
-            frames = _room(count, *image_size(data))
-        frames[number] = _decode(data, number, (frames.shape[2], frames.shape[1]))
-        decoded += 1
+    for decoded, data in enumerate(images, start=1):
+        if decoded == 1:
+            width, height = image_size(data)
+            if count * width * height * 3 > CLIP_MB.in_bytes:
+                size = f"{count:,} frames of {width} x {height} pixels"
+                raise DataError(f"{size} do not fit into memory, in MB {CLIP_MB.describe()}")
+            frames = np.empty((count, height, width, 3), np.uint8)
+        frames[decoded - 1] = _decode(data, decoded - 1, (frames.shape[2], frames.shape[1]))
     if decoded < count:
         raise DataError(f"{decoded} of {count} images are there; the data are damaged, copy them again")
     return frames
-
-
-def _room(count: int, width: int, height: int) -> Frames:
-    if count * width * height * 3 > CLIP_MB.in_bytes:
-        size = f"{count:,} frames of {width} x {height} pixels"
-        raise DataError(f"{size} do not fit into memory, in MB {CLIP_MB.describe()}")
-    return np.empty((count, height, width, 3), np.uint8)
 
 
 def _decode(data: bytes, number: int, size: tuple[int, int]) -> Frames:
@@ -95,9 +92,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int]:
             place += 1 if marker == 0xFF else 2
             continue
         if marker in _START_OF_FRAME:
-            return int.from_bytes(data[place + 7 : place + 9], "big"), int.from_bytes(
-                data[place + 5 : place + 7], "big"
-            )
+            height, width = struct.unpack(">2H", data[place + 5 : place + 9])
+            return width, height
         place += 2 + int.from_bytes(data[place + 2 : place + 4], "big")
     raise DataError("a JPEG image without a frame header; the data are damaged, copy them again")
 
@@ -173,14 +169,13 @@ def read_folder(folder: Path) -> Contents:
 
 def _episode(folder: Path, place: str) -> Episode:
     name = place if place != "." else folder.resolve().name
-    task = bounded_text(task_beside(folder, place) or task_beside(folder, "") or _own_name(folder, place))
+    task = task_beside(folder, place) or task_beside(folder, "")
+    if not task and place == ".":
+        task = task_beside(folder.resolve().parent, folder.resolve().name)
+    bounded_text(task)
     parts = PurePosixPath(place).parts
     provenance = Provenance(subset=parts[0] if len(parts) > 1 else "", task=task)
     return Episode(name, task, image_clip(folder, folder / place, None), provenance=provenance)
-
-
-def _own_name(folder: Path, place: str) -> str:
-    return task_beside(folder.resolve().parent, folder.resolve().name) if place == "." else ""
 
 
 def _frame_folders(folder: Path) -> Iterator[str]:
@@ -194,11 +189,11 @@ def _frame_folders(folder: Path) -> Iterator[str]:
 def _frame_names(names: Iterable[str]) -> tuple[str, ...]:
     """Return the names of numbered images in the order of their numbers: frame_2 comes before frame_10."""
     images = [name for name in names if Path(name).suffix.lower() in IMAGE_SUFFIXES and not name.startswith(".")]
-    return tuple(sorted((name for name in images if _NUMBERED.search(Path(name).stem)), key=_by_number))
 
+    def by_number(name: str) -> tuple[list[str | int], str]:
+        return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name
 
-def _by_number(name: str) -> tuple[list[str | int], str]:
-    return [int(part) if part.isdecimal() else part for part in re.split(r"(\d+)", name)], name
+    return tuple(sorted((name for name in images if _NUMBERED.search(Path(name).stem)), key=by_number))
 
 
 IMAGES = Reader(

@@ -1,4 +1,7 @@
-"""LeRobot v2.0, v2.1, v3.0: info, episodes, rows, our label columns (one format, three versions: hence long)."""
+"""LeRobot datasets: Parquet rows beside one video per episode (v2.0, v2.1) or per many episodes (v3.0).
+
+In the order of reading: the info, what we write beside it, the list of episodes, the rows of one, then the episodes.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -11,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rewardlab.core.episode import LEVELS, Clip, Episode, Indices, Label, Positions, Provenance
+from rewardlab.core.episode import LEVELS, Clip, Episode, Label, Positions, Provenance
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.core.records import read_json
@@ -36,6 +39,8 @@ if TYPE_CHECKING:
     import pyarrow
 
 
+# `meta/info.json`: what a dataset says of itself.
+
 INFO = Path("meta") / "info.json"
 VERSIONS = ("v2.0", "v2.1", "v3.0")
 _DEPTH = ("is_depth_map", "video.is_depth_map")  # as LeRobot marks depth maps, now and before
@@ -43,16 +48,8 @@ _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
 
 
 @dataclass(frozen=True)
-class Camera:
-    """A feature of frames; `stored` is `video`, or `image` where frames are in the data files."""
-
-    key: str
-    stored: str
-
-
-@dataclass(frozen=True)
 class DatasetInfo:
-    """What a dataset says of itself; the two paths are templates."""
+    """The content of `meta/info.json`; the two paths are templates."""
 
     folder: Path
     version: str
@@ -61,7 +58,7 @@ class DatasetInfo:
     chunk_size: int
     data_path: str
     video_path: str
-    cameras: tuple[Camera, ...]
+    cameras: Mapping[str, str]  # by their keys, whether frames are in a `video`, or an `image` each in the data files
 
     @property
     def is_v3(self) -> bool:
@@ -86,15 +83,21 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
         raise DataError(f"{INFO}: cannot be read ({error}); copy the dataset again") from None
     if not isinstance(info, dict):
         raise DataError(f"{INFO}: expected an object, got {type(info).__name__}; copy the dataset again")
-    version = _version(info)
+    version, chunk_size = info.get("codebase_version"), info.get("chunks_size", 1000)
+    if version not in VERSIONS:
+        what = f"codebase_version must be one of {', '.join(VERSIONS)}, got {shown(version)}"
+        raise DataError(f"{INFO}: {what}; convert the dataset with the scripts of LeRobot")
+    fps = valid_fps(str(INFO), info.get("fps"))
+    if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
+        raise DataError(f"{INFO}: chunks_size must be a whole number above 0, got {shown(chunk_size)}")
     return DatasetInfo(
         folder,
         version,
-        valid_fps(str(INFO), info.get("fps")),
+        fps,
         str(info.get("robot_type") or "")[:100],
-        _chunk_size(info),
-        _text(info, "data_path"),
-        _text(info, "video_path") if info.get("video_path") is not None else "",
+        chunk_size,
+        _template(info, "data_path"),
+        _template(info, "video_path") if info.get("video_path") is not None else "",
         _cameras(info),
     )
 
@@ -111,42 +114,24 @@ def _fill_template(template: str, values: Mapping[str, int | str]) -> str:
     return _FIELD.sub(fill, template)
 
 
-def _version(info: Mapping[str, Any]) -> str:
-    version = info.get("codebase_version")
-    if version not in VERSIONS:
-        known = ", ".join(VERSIONS)
-        what = f"codebase_version must be one of {known}, got {shown(version)}"
-        raise DataError(f"{INFO}: {what}; convert the dataset with the scripts of LeRobot")
-    return str(version)
-
-
-def _chunk_size(info: Mapping[str, Any]) -> int:
-    size = info.get("chunks_size", 1000)
-    if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-        raise DataError(f"{INFO}: chunks_size must be a whole number above 0, got {shown(size)}")
-    return size
-
-
-def _text(info: Mapping[str, Any], key: str) -> str:
+def _template(info: Mapping[str, Any], key: str) -> str:
     value = info.get(key)
     if not isinstance(value, str) or not value:
         raise DataError(f"{INFO}: {key} must be the template of a path, got {shown(value)}")
     return value
 
 
-def _cameras(info: Mapping[str, Any]) -> tuple[Camera, ...]:
+def _cameras(info: Mapping[str, Any]) -> dict[str, str]:
     features = info.get("features")
     if not isinstance(features, dict):
         raise DataError(f"{INFO}: features must be an object, got {shown(features)}")
-    found = [(key, each) for key, each in features.items() if isinstance(each, dict)]
-    return tuple(
-        Camera(key, each["dtype"]) for key, each in found if each.get("dtype") in ("video", "image") and _is_rgb(each)
-    )
-
-
-def _is_rgb(feature: Mapping[str, Any]) -> bool:
-    about = feature.get("info") or feature.get("video_info") or {}
-    return not (isinstance(about, dict) and any(about.get(mark) for mark in _DEPTH))
+    found: dict[str, str] = {}
+    for key, feature in features.items():
+        if isinstance(feature, dict) and feature.get("dtype") in ("video", "image"):
+            about = feature.get("info") or feature.get("video_info") or {}
+            if not (isinstance(about, dict) and any(about.get(mark) for mark in _DEPTH)):
+                found[key] = feature["dtype"]
+    return found
 
 
 # What we write into a LeRobot dataset beside its own: true level and success of an episode, progress of every frame.
@@ -179,16 +164,6 @@ def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth
     return pa.table(columns).replace_schema_metadata({_MODEL: model.encode()})
 
 
-def label_of_row(place: Path, row: Mapping[str, object]) -> Label | None:
-    """Return what the table of episodes says of the truth; None where it has no column of ours."""
-    if LEVEL not in row and SUCCESS not in row:
-        return None
-    level, success = row.get(LEVEL), row.get(SUCCESS)
-    if (level is not None and level not in LEVELS) or not isinstance(success, bool | None):
-        raise DataError(f"{place}: {LEVEL} and {SUCCESS} must be 1 to 5 and true or false, got {level} and {success}")
-    return Label(int(level) if isinstance(level, int) else None, success)
-
-
 def read_progress(folder: Path) -> dict[int, tuple[float, ...]]:
     """Return the true progress of episodes, where a file of ours says it."""
     if not (folder / PROGRESS_FILE).is_file():
@@ -202,21 +177,22 @@ def read_progress(folder: Path) -> dict[int, tuple[float, ...]]:
         raise DataError(f"{PROGRESS_FILE}: the rows are not in the order of their episodes; copy the dataset again")
     starts = np.flatnonzero(np.diff(episodes, prepend=-1))
     parts = zip(episodes[starts].tolist(), np.split(values, starts[1:]), strict=True)
-    return {index: _checked(part) for index, part in parts if not np.isnan(part).any()}
+    found = {}
+    for index, part in parts:
+        if not np.isnan(part).any():
+            if part.min() < 0 or part.max() > 1:
+                raise DataError(f"{PROGRESS_FILE}: progress must be from 0 to 1, got {part.min()} to {part.max()}")
+            found[index] = tuple(part.astype(np.float64).tolist())
+    return found
 
 
-def _checked(part: "np.typing.NDArray[np.float32]") -> tuple[float, ...]:
-    if part.min() < 0 or part.max() > 1:
-        raise DataError(f"{PROGRESS_FILE}: progress must be from 0 to 1, got {part.min()} to {part.max()}")
-    return tuple(part.astype(np.float64).tolist())
-
-
-# The list of episodes of a LeRobot dataset: how long each is, and which files hold it.
+# The lists of episodes and of tasks: how long each episode is, and which files hold it.
 
 _V2_EPISODES = Path("meta") / "episodes.jsonl"
 _V2_TASKS = Path("meta") / "tasks.jsonl"
 _V3_EPISODES = Path("meta") / "episodes"
 _V3_TASKS = Path("meta") / "tasks.parquet"
+_V3_PARTS = ("chunk_index", "file_index")  # that name a file
 
 PathValues = Mapping[str, int | str]  # what fills the template of a path
 
@@ -240,21 +216,8 @@ class EpisodeEntry:
     label: Label | None = None
 
 
-def read_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
-    """Yield the episodes that the dataset lists, in its order."""
-    return _v3_entries(info) if info.is_v3 else _v2_entries(info)
-
-
-def read_tasks(info: DatasetInfo) -> dict[int, str]:
-    """Return the instruction of every task index."""
-    if info.is_v3:
-        return _v3_tasks(info)
-    rows = _json_rows(info.folder, _V2_TASKS)
-    return {_whole(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
-
-
 def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
-    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
+    keys = [key for key, stored in info.cameras.items() if stored == "video"]
     for row in _json_rows(info.folder, _V2_EPISODES):
         index, length = (_whole(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
         values: PathValues = {"episode_chunk": index // info.chunk_size, "episode_index": index}
@@ -263,47 +226,50 @@ def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
 
 
 def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
-    keys = [camera.key for camera in info.cameras if camera.stored == "video"]
-    plain = ["episode_index", "length", "data/chunk_index", "data/file_index"]
-    parts = ("chunk_index", "file_index", "from_timestamp")
-    names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in parts)]
+    keys = [key for key, stored in info.cameras.items() if stored == "video"]
+    plain = ["episode_index", "length", *(f"data/{part}" for part in _V3_PARTS)]
+    names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in (*_V3_PARTS, "from_timestamp"))]
     for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
         table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS]), path.relative_to(info.folder)
         missing = [name for name in names if name not in table.column_names]
         if missing:
             raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
         columns = [column_values(table[name]) for name in table.column_names]
-        for values in zip(*columns, strict=True):
-            yield _v3_entry(place, dict(zip(table.column_names, values, strict=True)), keys)
+        for cells in zip(*columns, strict=True):
+            yield _v3_entry(place, dict(zip(table.column_names, cells, strict=True)), keys)
 
 
 def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
-    values = {part: _whole(place, row, f"data/{part}") for part in ("chunk_index", "file_index")}
     index, length = _whole(place, row, "episode_index"), _length(place, _whole(place, row, "length"))
-    videos = {key: _v3_video(place, row, key) for key in keys}
-    return EpisodeEntry(index, length, dict(values), videos, label_of_row(place, row))
+    data = {part: _whole(place, row, f"data/{part}") for part in _V3_PARTS}
+    videos = {}
+    for key in keys:
+        values = {part: _whole(place, row, f"videos/{key}/{part}") for part in _V3_PARTS}
+        start = row[f"videos/{key}/from_timestamp"]
+        if not isinstance(start, int | float) or not 0 <= start < 1e9:
+            raise DataError(f"{place}: videos/{key}/from_timestamp must be a second from 0 on, got {shown(start)}")
+        videos[key] = VideoPlace({**values, "video_key": key}, float(start))
+    if LEVEL not in row and SUCCESS not in row:
+        return EpisodeEntry(index, length, data, videos)
+    level, success = row.get(LEVEL), row.get(SUCCESS)
+    if (level is not None and level not in LEVELS) or not isinstance(success, bool | None):
+        raise DataError(f"{place}: {LEVEL} and {SUCCESS} must be 1 to 5 and true or false, got {level} and {success}")
+    label = Label(int(level) if isinstance(level, int) else None, success)
+    return EpisodeEntry(index, length, data, videos, label)
 
 
-def _v3_video(place: Path, row: Mapping[str, object], key: str) -> VideoPlace:
-    values = {part: _whole(place, row, f"videos/{key}/{part}") for part in ("chunk_index", "file_index")}
-    start = row[f"videos/{key}/from_timestamp"]
-    if not isinstance(start, int | float) or not 0 <= start < 1e9:
-        raise DataError(f"{place}: videos/{key}/from_timestamp must be a second from 0 on, got {shown(start)}")
-    return VideoPlace({**values, "video_key": key}, float(start))
-
-
-def _v3_tasks(info: DatasetInfo) -> dict[int, str]:
+def read_tasks(info: DatasetInfo) -> dict[int, str]:
+    """Return the instruction of every task index."""
+    if not info.is_v3:
+        rows = _json_rows(info.folder, _V2_TASKS)
+        return {_whole(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
     table = read_table(info.folder, info.folder / _V3_TASKS)
     texts = [name for name in table.column_names if name != "task_index"]
     if "task_index" not in table.column_names or not texts:
         raise DataError(f"{_V3_TASKS}: expected the columns task_index and task, got {shown(table.column_names)}")
     name = "task" if "task" in texts else texts[0]
-    indices, names = column_values(table["task_index"]), column_values(table[name])
-    return {
-        index: text
-        for index, text in zip(indices, names, strict=True)
-        if isinstance(index, int) and isinstance(text, str)
-    }
+    pairs = zip(column_values(table["task_index"]), column_values(table[name]), strict=True)
+    return {index: text for index, text in pairs if isinstance(index, int) and isinstance(text, str)}
 
 
 def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:
@@ -330,7 +296,7 @@ def _length(place: Path, length: int) -> int:
     return length
 
 
-# The rows of an episode in a LeRobot data file: when its frames were taken, its task, and whether it succeeded.
+# The rows of an episode in a data file: when its frames were taken, its task, and whether it succeeded.
 
 _ROW_COLUMNS = ("timestamp", "task_index", "episode_index", "next.success", "next.reward")
 _TICKS = 1_000_000  # per second
@@ -349,29 +315,30 @@ class EpisodeRows:
     label: Label
 
 
-def _span(path: Path, episodes: Indices, index: int) -> tuple[int, int]:
+def read_rows(path: Path, table: "pyarrow.Table", entry: EpisodeEntry, stated_fps: float) -> EpisodeRows:
+    """Return the rows of an episode; DataError where there are more or fewer than its length."""
+    for name in ("timestamp", "task_index", "episode_index"):
+        if name not in table.column_names:
+            raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
+    episodes = _numbers(path, table, "episode_index").astype(np.int64)
     if np.any(np.diff(episodes) < 0):
         raise DataError(f"{path}: the rows are not in the order of their episodes; copy the dataset again")
-    first, end = np.searchsorted(episodes, [index, index + 1])
-    return int(first), int(end)
-
-
-def _episode_rows(path: Path, rows: "pyarrow.Table", first: int, fps: float) -> EpisodeRows:
+    first, end = np.searchsorted(episodes, [entry.index, entry.index + 1]).tolist()
+    if end - first != entry.length:
+        raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
+    rows = table.slice(first, end - first)
     times = _numbers(path, rows, "timestamp")
     if not np.isfinite(times).all() or np.abs(times).max() > _LONGEST or np.any(np.diff(times) < 0):
         raise DataError(f"{path}: timestamps must be seconds that rise; copy the dataset again")
     stamps = np.round(times * _TICKS).astype(np.int64).tolist()
-    rate, positions = rate_and_positions(stamps, Fraction(1, _TICKS), fps)
+    fps, positions = rate_and_positions(stamps, Fraction(1, _TICKS), stated_fps)
     task = int(_numbers(path, rows, "task_index")[0])
-    return EpisodeRows(path, first, rate, positions, task, label_of_success(_success(path, rows)))
-
-
-def _success(path: Path, rows: "pyarrow.Table") -> bool | None:
+    success: bool | None = None
     if "next.success" in rows.column_names:
-        return bool(_numbers(path, rows, "next.success")[-1])
-    if "next.reward" in rows.column_names:
-        return success_of_rewards(_numbers(path, rows, "next.reward").tolist())
-    return None
+        success = bool(_numbers(path, rows, "next.success")[-1])
+    elif "next.reward" in rows.column_names:
+        success = success_of_rewards(_numbers(path, rows, "next.reward").tolist())
+    return EpisodeRows(path, first, fps, positions, task, label_of_success(success))
 
 
 def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray[np.float64]":
@@ -390,7 +357,79 @@ def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray
         raise DataError(f"{path}: the column {name!r} must hold numbers, got {column.type}") from None
 
 
-# LeRobot datasets: Parquet rows beside one video per episode (v2) or per many episodes (v3), for each camera.
+# The episodes, as one camera saw them or all did.
+
+
+class _Dataset:
+    """One dataset while it is read: files that many episodes share are opened once."""
+
+    def __init__(self, info: DatasetInfo, wanted: str) -> None:
+        self.info, self.tasks, self.progress = info, read_tasks(info), read_progress(info.folder)
+        self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
+        self.videos: dict[Path, VideoFile] = {}
+        listed, self.entries = _present(info)
+        if not self.entries:
+            raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
+        self.cameras = tuple(info.cameras)
+        there = self.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
+        self.chosen = choose_cameras(there, wanted)
+
+    def episode(self, entry: EpisodeEntry, camera: str) -> Episode:
+        """Return what a camera saw of an episode; DataError says what is wrong with it."""
+        path = self.info.data_file(entry.data)
+        rows = read_rows(path, self._table(path), entry, self.info.fps)
+        instruction = self.tasks.get(rows.task_index, "")
+        if not instruction.strip():
+            raise DataError(f"{path}: task_index {rows.task_index} has no text among the tasks of the dataset")
+        bounded_text(instruction)
+        provenance = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera))
+        clip = self._clip(entry, camera, rows)
+        progress = self.progress.get(entry.index)
+        if progress is not None and len(progress) != entry.length:
+            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
+        label = replace(entry.label or rows.label, progress=progress)
+        name = episode_id(f"episode_{entry.index:06d}", camera, self.cameras)
+        return Episode(name, instruction, clip, label, provenance)
+
+    def _clip(self, entry: EpisodeEntry, camera: str, rows: EpisodeRows) -> Clip:
+        every = np.arange(entry.length)
+        if self.info.cameras[camera] == "image":
+            images = ParquetImages(self.info.folder, rows.path, camera, rows.first, entry.length)
+            return Clip(images, every, rows.positions, rows.fps)
+        place = entry.videos[camera]
+        path = self.info.video_file(place.values)
+        video = self.videos.setdefault(path, VideoFile(path))
+        if self.info.is_v3:
+            segment = segment_of_video(path, video.info, place.start, entry.length)
+            return Clip(segment, every, rows.positions, rows.fps, segment.frame_bytes)
+        if video.count != entry.length:
+            raise DataError(f"{path}: {video.count} frames, but the episode has {entry.length} rows; copy it again")
+        return Clip(video, every, rows.positions, rows.fps, video.info.frame_bytes)
+
+
+def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
+    """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
+    listed, present, seen = 0, [], set[int]()
+    for entry in _v3_entries(info) if info.is_v3 else _v2_entries(info):
+        listed += 1
+        if entry.index in seen:
+            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
+        seen.add(entry.index)
+        if listed > ROWS.value:
+            raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
+        if info.data_file(entry.data).exists():
+            present.append(entry)
+    return listed, present
+
+
+def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:
+    """Return the cameras that have frames, in any episode where all are wanted, else in the first; all if none has."""
+    found = []
+    for camera in info.cameras:
+        places = (entry.videos.get(camera) for entry in (entries if wanted == ALL_CAMERAS else entries[:1]))
+        if any(place is None or info.video_file(place.values).exists() for place in places):
+            found.append(camera)
+    return tuple(found) or tuple(info.cameras)
 
 
 def recognises(folder: Path) -> bool:
@@ -404,10 +443,9 @@ def read_camera(folder: Path, wanted: str) -> Contents:
         dataset = _Dataset(read_dataset_info(folder), wanted)
     except DataError as error:
         raise DataError(f"{folder}: {error}") from None
-    views = product(dataset.entries, dataset.chosen)
     made = (
-        (episode_id(f"episode {entry.index}", camera.key, dataset.keys), partial(dataset.episode, entry, camera))
-        for entry, camera in views
+        (episode_id(f"episode {entry.index}", camera, dataset.cameras), partial(dataset.episode, entry, camera))
+        for entry, camera in product(dataset.entries, dataset.chosen)
     )
     return bounded_contents(made, "episode")
 
@@ -419,105 +457,11 @@ def notes(folder: Path) -> tuple[Problem, ...]:
         listed, present = _present(info)
     except DataError:
         return ()
-    found = camera_note([camera.key for camera in _with_files(info, present, "")])
+    found = camera_note(_with_files(info, present, ""))
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))
     return found
-
-
-class _Dataset:
-    """One dataset while it is read: files that many episodes share are opened once."""
-
-    def __init__(self, info: DatasetInfo, wanted: str) -> None:
-        self.info, self.tasks, self.progress = info, read_tasks(info), read_progress(info.folder)
-        self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
-        self.videos: dict[Path, VideoFile] = {}
-        listed, self.entries = _present(info)
-        if not self.entries:
-            raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
-        cameras = info.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
-        self.keys = [camera.key for camera in info.cameras]
-        chosen = choose_cameras([camera.key for camera in cameras], wanted)
-        self.chosen = [camera for camera in cameras if camera.key in chosen]
-
-    def episode(self, entry: EpisodeEntry, camera: Camera) -> Episode:
-        """Return what a camera saw of an episode; DataError says what is wrong with it."""
-        rows = self._rows(entry)
-        instruction = self._instruction(rows)
-        provenance = Provenance(task=instruction, embodiment=self.info.robot, camera=short_name(camera.key))
-        clip = self._images(entry, camera, rows) if camera.stored == "image" else self._video(entry, camera, rows)
-        name = episode_id(f"episode_{entry.index:06d}", camera.key, self.keys)
-        return Episode(name, instruction, clip, self._label(entry, rows), provenance)
-
-    def _rows(self, entry: EpisodeEntry) -> EpisodeRows:
-        """Return the rows of an episode; DataError where there are more or fewer than its length."""
-        path = self.info.data_file(entry.data)
-        table = self._table(path)
-        for name in ("timestamp", "task_index", "episode_index"):
-            if name not in table.column_names:
-                raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
-        first, end = _span(path, _numbers(path, table, "episode_index").astype(np.int64), entry.index)
-        if end - first != entry.length:
-            raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
-        return _episode_rows(path, table.slice(first, end - first), first, self.info.fps)
-
-    def _label(self, entry: EpisodeEntry, rows: EpisodeRows) -> Label:
-        progress = self.progress.get(entry.index)
-        if progress is not None and len(progress) != entry.length:
-            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
-        return replace(entry.label or rows.label, progress=progress)
-
-    def _instruction(self, rows: EpisodeRows) -> str:
-        instruction = self.tasks.get(rows.task_index, "")
-        if not instruction.strip():
-            raise DataError(f"{rows.path}: task_index {rows.task_index} has no text among the tasks of the dataset")
-        return bounded_text(instruction)
-
-    def _video(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
-        place = entry.videos[camera.key]
-        path = self.info.video_file(place.values)
-        video = self.videos.setdefault(path, VideoFile(path))
-        if not self.info.is_v3:
-            if video.count != entry.length:
-                raise DataError(f"{path}: {video.count} frames, but the episode has {entry.length} rows; copy it again")
-            return Clip(video, np.arange(entry.length), rows.positions, rows.fps, video.info.frame_bytes)
-        segment = segment_of_video(path, video.info, place.start, entry.length)
-        return Clip(segment, np.arange(entry.length), rows.positions, rows.fps, segment.frame_bytes)
-
-    def _images(self, entry: EpisodeEntry, camera: Camera, rows: EpisodeRows) -> Clip:
-        images = ParquetImages(self.info.folder, rows.path, camera.key, rows.first, entry.length)
-        return Clip(images, np.arange(entry.length), rows.positions, rows.fps)
-
-
-def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
-    """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
-    listed, present, seen = 0, [], set[int]()
-    for entry in read_entries(info):
-        listed += 1
-        if entry.index in seen:
-            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
-        seen.add(entry.index)
-        if listed > ROWS.value:
-            raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
-        if info.data_file(entry.data).exists():
-            present.append(entry)
-    return listed, present
-
-
-def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[Camera, ...]:
-    """Return the cameras that have frames, for any episode where all are wanted, else for the first one.
-
-    All that are listed, where none has.
-    """
-    looked_at = entries if wanted == ALL_CAMERAS else entries[:1]
-    found = tuple(camera for camera in info.cameras if any(_has_frames(info, entry, camera) for entry in looked_at))
-    return found or info.cameras
-
-
-def _has_frames(info: DatasetInfo, entry: EpisodeEntry, camera: Camera) -> bool:
-    place = entry.videos.get(camera.key)
-    return place is None or info.video_file(place.values).exists()
 
 
 LEROBOT = Reader(

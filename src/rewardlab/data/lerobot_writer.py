@@ -5,12 +5,14 @@ Columns of the table of episodes that begin with `truth/` are ours; LeRobot leav
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write, write_parquet
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
@@ -20,8 +22,7 @@ from rewardlab.data.video import frame_pieces
 FILES_PER_CHUNK = 1000
 DATA_PATH = "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet"
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
-_ENDS = ((0, "from"), (1, "to"))  # of an episode in its video
-_NUMBERS = {"timestamp": "float32", "frame_index": "int64", "episode_index": "int64", "index": "int64"}
+_NUMBERS = {"timestamp": "float32", **dict.fromkeys(("frame_index", "episode_index", "index", "task_index"), "int64")}
 
 
 def task_table(tasks: list[str]) -> Any:
@@ -56,27 +57,28 @@ def episode_table(rows: Sequence[WrittenRow], starts: Any) -> Any:
     }
     for key in rows[0]["shapes"]:
         columns |= {f"videos/{key}/chunk_index": chunks, f"videos/{key}/file_index": files}
-        columns |= {f"videos/{key}/{end}_timestamp": [row["seconds"][i] for row in rows] for i, end in _ENDS}
+        for place, end in enumerate(("from", "to")):
+            columns[f"videos/{key}/{end}_timestamp"] = [row["seconds"][place] for row in rows]
     columns[LEVEL] = pa.array([row["level"] for row in rows], pa.int8())
     columns[SUCCESS] = pa.array([row["success"] for row in rows], pa.bool_())
     columns["truth/source_id"] = [row["id"] for row in rows]
     return pa.table(columns)
 
 
-def statistics(rows: Sequence[WrittenRow], indices: Mapping[str, int]) -> WrittenRow:
-    """Return what LeRobot keeps of columns of numbers; pixels are left to it."""
-    seconds = np.concatenate([np.arange(row["length"]) / row["fps"] for row in rows])
-    numbers = {
-        "timestamp": seconds,
-        "frame_index": np.concatenate([np.arange(row["length"]) for row in rows]),
-        "episode_index": np.repeat(np.arange(len(rows)), [row["length"] for row in rows]),
-        "index": np.arange(len(seconds)),
-        "task_index": np.repeat([indices[row["task"]] for row in rows], [row["length"] for row in rows]),
+def _columns(rows: Sequence[WrittenRow], indices: Mapping[str, int], number: int, start: int) -> dict[str, Any]:
+    """Return the columns of numbers of consecutive episodes; the first has this number and starts at this frame."""
+    lengths = [row["length"] for row in rows]
+    return {
+        "timestamp": np.concatenate([np.arange(row["length"]) / row["fps"] for row in rows]),
+        "frame_index": np.concatenate([np.arange(length) for length in lengths]),
+        "episode_index": np.repeat(np.arange(number, number + len(rows)), lengths),
+        "index": np.arange(start, start + sum(lengths)),
+        "task_index": np.repeat([indices[row["task"]] for row in rows], lengths),
     }
-    return {name: _measures(column) for name, column in numbers.items()}
 
 
 def _measures(column: Any) -> WrittenRow:
+    """Return what LeRobot keeps of a column of numbers."""
     found = {"min": column.min(), "max": column.max(), "mean": column.mean(), "std": column.std(), "count": len(column)}
     return {what: [float(value)] for what, value in found.items()}
 
@@ -84,7 +86,6 @@ def _measures(column: Any) -> WrittenRow:
 def dataset_info(rows: Sequence[WrittenRow], shapes: dict[str, tuple[int, ...]], tasks: list[str]) -> WrittenRow:
     """Return what `meta/info.json` holds."""
     fps = rows[0]["fps"]
-    numbers = {**_NUMBERS, "task_index": "int64"}
     return {
         "codebase_version": "v3.0",
         "robot_type": Counter(row["robot"] for row in rows).most_common(1)[0][0] or None,
@@ -100,7 +101,7 @@ def dataset_info(rows: Sequence[WrittenRow], shapes: dict[str, tuple[int, ...]],
         "video_path": VIDEO_PATH,
         "features": {
             **{key: _video_feature(shape, fps) for key, shape in shapes.items()},
-            **{name: {"dtype": kind, "shape": [1], "names": None} for name, kind in numbers.items()},
+            **{name: {"dtype": kind, "shape": [1], "names": None} for name, kind in _NUMBERS.items()},
         },
     }
 
@@ -136,16 +137,19 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
     tasks = list(dict.fromkeys(row["task"] for row in rows))
     indices = {task: index for index, task in enumerate(tasks)}
     starts = np.cumsum([0, *(row["length"] for row in rows)])
-    for place, numbers in _by_file(rows).items():
-        path = folder / DATA_PATH.format(chunk_index=place[0], file_index=place[1])
+    for (chunk, file), members in groupby(enumerate(rows), key=lambda pair: pair[1]["file"]):
+        numbers, together = zip(*members, strict=True)
+        path = folder / DATA_PATH.format(chunk_index=chunk, file_index=file)
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_parquet(pa.concat_tables(_data(rows[n], n, int(starts[n]), indices) for n in numbers), path)
+        columns = _columns(together, indices, numbers[0], int(starts[numbers[0]]))
+        write_parquet(pa.table({name: column.astype(_NUMBERS[name]) for name, column in columns.items()}), path)
     (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
     write_parquet(episode_table(rows, starts), folder / _EPISODES)
     write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
         write_parquet(progress_table([(row["length"], row["progress"]) for row in rows]), folder / PROGRESS_FILE)
-    _write_json(folder / "meta" / "stats.json", statistics(rows, indices))
+    columns = _columns(rows, indices, 0, 0)  # of numbers; the statistics of pixels are left to LeRobot
+    _write_json(folder / "meta" / "stats.json", {name: _measures(column) for name, column in columns.items()})
     _write_json(folder / INFO, dataset_info(rows, shapes, tasks))
 
 
@@ -159,17 +163,19 @@ def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
     starts = set(np.cumsum([0, *(len(clip) for clip in clips)]).tolist())
     fps = clips[0].fps
     times = None if fps == round(fps) else np.arange(sum(map(len, clips))) / fps
-    pieces = (_of_size(piece, shape, path) for clip in clips for piece in frame_pieces(clip))
+
+    def pieces() -> Iterator[Frames]:
+        for piece in chain.from_iterable(map(frame_pieces, clips)):
+            if piece.shape[1:] != shape:
+                raise DataError(
+                    f"{path.name}: frames of {piece.shape[1:]} and {shape}; LeRobot has one size per camera"
+                )
+            yield piece
+
     with atomic_write(path) as partial:
-        encode_pieces(pieces, partial, fps, times=times, key_frames=starts)
+        encode_pieces(pieces(), partial, fps, times=times, key_frames=starts)
     height, width, channels = shape
     return height + height % 2, width + width % 2, channels
-
-
-def _of_size(piece: Any, shape: tuple[int, ...], path: Path) -> Any:
-    if piece.shape[1:] != shape:
-        raise DataError(f"{path.name}: frames of {piece.shape[1:]} and {shape}; LeRobot has one size per camera")
-    return piece
 
 
 def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, int, int]], start: int) -> WrittenRow:
@@ -188,28 +194,6 @@ def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, i
         "success": episode.label.success,
         "progress": episode.label.progress,
     }
-
-
-def _by_file(rows: Sequence[WrittenRow]) -> dict[tuple[int, int], list[int]]:
-    found: dict[tuple[int, int], list[int]] = {}
-    for number, row in enumerate(rows):
-        found.setdefault((row["file"][0], row["file"][1]), []).append(number)
-    return found
-
-
-def _data(row: WrittenRow, number: int, start: int, indices: Mapping[str, int]) -> Any:
-    """Return the rows of one episode."""
-    import pyarrow as pa
-
-    frames = np.arange(row["length"])
-    columns = {
-        "timestamp": pa.array((frames / row["fps"]).astype(np.float32)),
-        "frame_index": pa.array(frames),
-        "episode_index": pa.array(np.full(len(frames), number)),
-        "index": pa.array(start + frames),
-        "task_index": pa.array(np.full(len(frames), indices[row["task"]])),
-    }
-    return pa.table(columns)
 
 
 def _write_json(path: Path, content: WrittenRow) -> None:

@@ -71,10 +71,7 @@ _NO_TASK = {  # words of names that say how a video was taken, not what was done
 
 
 def task_beside(folder: Path, name: str = "") -> str:
-    """Return the task of what is called `name` below the folder: from the nearest task.txt, else from the name.
-
-    Empty where neither says one.
-    """
+    """Return the task of `name` below the folder: from the nearest task.txt, else from the name; empty without one."""
     inside = (Path(name), *Path(name).parents) if name else (Path(),)
     written = next((text for part in inside if (text := _task_file(folder, folder / part / TASK_FILE))), "")
     return written or task_in(name)

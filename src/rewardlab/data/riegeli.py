@@ -89,6 +89,7 @@ def varint_bytes(value: int) -> bytes:
 
 _NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE = -1, -2, -3, -4
 _SPECIAL = (_NO_OP, _NON_PROTO, _START_OF_SUBMESSAGE, _START_OF_MESSAGE)  # what stands for a tag below the first
+_WITH_VALUES = (_NON_PROTO, _FIXED32, _FIXED64, _SIZED)
 _FIRST_TAG = 8
 _FIRST_INLINE = 10  # subtypes of numbers: below it, how many bytes the buffer has; from it on, the number itself
 _MOST_STEPS = 20_000_000  # of one chunk, which is 1 MB by default
@@ -114,19 +115,15 @@ def decode_transposed(data: bytes, records: int, size: int, decompress: Decompre
     """Return the records of a chunk; ValueError where they are not as many and as large as the chunk says."""
     source = VarintStream(data)
     header = VarintStream(decompress(source.read(source.number())))
-    buffers = _buffers(header, source, decompress)
+    buckets, count = header.counted(header.number()), header.counted(header.number())
+    bucket_sizes = [header.number() for _ in range(buckets)]
+    buffer_sizes = [header.number() for _ in range(count)]
+    whole = VarintStream(b"".join(decompress(source.read(size)) for size in bucket_sizes))
+    buffers = [VarintStream(whole.read(size)) for size in buffer_sizes]
     nodes = _nodes(header, buffers)
     writer = _BackwardWriter(size, buffers[-1] if buffers else _EMPTY)
     _run(nodes, header.number(), decompress(source.rest()), writer)
     return writer.records(records)
-
-
-def _buffers(header: ByteStream, source: ByteStream, decompress: Decompress) -> list[ByteStream]:
-    buckets, buffers = header.counted(header.number()), header.counted(header.number())
-    bucket_sizes = [header.number() for _ in range(buckets)]
-    buffer_sizes = [header.number() for _ in range(buffers)]
-    whole = VarintStream(b"".join(decompress(source.read(size)) for size in bucket_sizes))
-    return [VarintStream(whole.read(size)) for size in buffer_sizes]
 
 
 def _nodes(header: ByteStream, buffers: Sequence[ByteStream]) -> list[Node]:
@@ -138,14 +135,11 @@ def _nodes(header: ByteStream, buffers: Sequence[ByteStream]) -> list[Node]:
     for tag, after in zip(tags, following, strict=True):
         kind = tag & 7 if tag >= _FIRST_TAG else _SPECIAL[tag]
         subtype = next(subtypes) if kind == _VARINT else 0
-        values = buffers[header.number()] if _has_values(kind, subtype) else _EMPTY
+        has_values = kind in _WITH_VALUES or (kind == _VARINT and subtype < _FIRST_INLINE)
+        values = buffers[header.number()] if has_values else _EMPTY
         written = varint_bytes(tag - 4 if kind == _END_OF_SUBMESSAGE else tag)
         nodes.append(Node(kind, written, subtype, values, after % count, after >= count))
     return nodes
-
-
-def _has_values(kind: int, subtype: int) -> bool:
-    return kind in (_NON_PROTO, _FIXED32, _FIXED64, _SIZED) or (kind == _VARINT and subtype < _FIRST_INLINE)
 
 
 def _run(nodes: Sequence[Node], start: int, transitions: bytes, writer: "_BackwardWriter") -> None:
@@ -219,7 +213,8 @@ def _value(node: Node) -> bytes:
     return node.values.read({_FIXED32: 4, _FIXED64: 8}.get(node.kind, 0))
 
 
-SUFFIX = ".riegeli"
+# The file: chunks of records, with a header at the start of every block of 64 kB, wherever in a chunk that is.
+
 _SIGNATURE = bytes.fromhex("83af70d10d884a3f")
 _BLOCK, _BLOCK_HEADER = 1 << 16, 24
 _USABLE = _BLOCK - _BLOCK_HEADER

@@ -1,9 +1,13 @@
-"""RLDS episodes: features, cameras, language, success."""
+"""RLDS datasets as TensorFlow Datasets stores them: TFRecord files of episodes beside a features.json.
+
+In the order of reading: features, frames, instruction and label of a record, then the episodes of all files.
+"""
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
+from itertools import product
 from math import isqrt
 from pathlib import Path
 from typing import Any
@@ -31,78 +35,13 @@ from rewardlab.data.safe_files import few, require_inside, shown
 from rewardlab.data.safe_video import DEFAULT_FPS
 from rewardlab.data.tfrecord import Feature, Record, parse_example, read_record, read_records
 
-STEPS = "steps/"
-_NUMBERED = re.compile(r"(\d{1,9})/(.+)/encoded")  # as in 12/image_main/encoded, of BAIR and the like
-
-Images = Sequence[memoryview]
-
-
-def cameras_of_record(features: Mapping[str, Feature]) -> tuple[str, ...]:
-    """Return the cameras that a record shows; none where it holds no frames that are known."""
-    pictures = sorted(name for name, feature in features.items() if _holds_images(feature))
-    in_steps = [name for name in pictures if name.startswith(STEPS)]
-    numbered = sorted({camera for _, camera, _ in _numbered(features)}, key=lambda name: ("main" not in name, name))
-    return tuple(in_steps or numbered or [name for name in pictures if "/" not in name])
-
-
-def frames_of_camera(features: Mapping[str, Feature], camera: str) -> list[memoryview]:
-    """Return the frames of a camera as they are stored, in the order of the steps."""
-    if camera in features:
-        return features[camera].views()
-    found = sorted((step, name) for step, each, name in _numbered(features) if each == camera)
-    missing = next((place for place, (step, _) in enumerate(found) if step != place), None)
-    if missing is not None:
-        raise DataError(f"step {missing} of {camera} is missing; copy the file again")
-    return [view for _, name in found for view in features[name].views()]
-
-
-def frame_size(features: Mapping[str, Feature], camera: str, image: memoryview) -> tuple[int, int]:
-    """Return width and height of a frame."""
-    return image_size(bytes(image)) if _holds_files(features, camera, image) else _raw_size(image)
-
-
-def decode_frames(features: Mapping[str, Feature], camera: str, images: Images) -> Frames:
-    """Return the frames: JPEG and PNG decoded, bare bytes of one feature per step as a square of RGB."""
-    if not images or _holds_files(features, camera, images[0]):
-        return decode_images((bytes(image) for image in images), len(images))
-    sizes = {len(image) for image in images}
-    if len(sizes) > 1:
-        raise DataError(f"frames of {min(sizes):,} and {max(sizes):,} bytes; store them at one size")
-    width, height = _raw_size(images[0])
-    return np.stack([np.frombuffer(image, np.uint8).reshape(height, width, 3) for image in images])
-
-
-def _holds_files(features: Mapping[str, Feature], camera: str, image: memoryview) -> bool:
-    return camera in features or is_encoded(image)
-
-
-def _raw_size(image: memoryview) -> tuple[int, int]:
-    side = isqrt(len(image) // 3)
-    if side == 0 or 3 * side * side != len(image):
-        raise DataError(f"a frame of {len(image):,} bytes that is no JPEG, no PNG and no square of RGB pixels")
-    if side * side > FRAME_PIXELS.value:
-        raise DataError(f"a frame of {side} x {side} pixels, {FRAME_PIXELS.describe()}")
-    return side, side
-
-
-def _numbered(features: Mapping[str, Feature]) -> Iterator[tuple[int, str, str]]:
-    """Yield step, camera and name of the features that hold one frame each."""
-    for name, feature in features.items():
-        match = _NUMBERED.fullmatch(name)
-        if match and feature.kind == "bytes":
-            yield int(match[1]), match[2], name
-
-
-def _holds_images(feature: Feature) -> bool:
-    first = next(feature.each(), None)
-    return first is not None and is_encoded(first)
-
-
-# What the steps of an RLDS dataset hold: from `features.json`, or from a record where that file is missing.
+# What the steps hold: from `features.json`, or from a record where that file is missing.
 
 FEATURES = "features.json"
+STEPS = "steps/"
 _RGB = 3  # channels
 _KNOWN = ("FeaturesDict", "Dataset", "Sequence", "Tensor", "Scalar", "Text", "Image", "ClassLabel", "Optional")
+_NUMBERED = re.compile(r"(\d{1,9})/(.+)/encoded")  # as in 12/image_main/encoded, of BAIR and the like
 
 
 @dataclass(frozen=True)
@@ -135,11 +74,14 @@ def read_features(folder: Path) -> StepFeatures | None:
 
 def features_of_record(features: Mapping[str, Feature]) -> StepFeatures:
     """Return what a record shows: its features that begin as JPEG or PNG images do are cameras."""
-    cameras = cameras_of_record(features)
+    pictures = sorted(name for name, feature in features.items() if is_encoded(next(feature.each(), b"")))
+    in_steps = [name for name in pictures if name.startswith(STEPS)]
+    numbered = sorted({camera for _, camera, _ in _numbered(features)}, key=lambda name: ("main" not in name, name))
+    cameras = in_steps or numbered or [name for name in pictures if "/" not in name]
     if not cameras:
         what = f"no JPEG or PNG among the features of the record, which are {few(sorted(features))}"
         raise DataError(f"{what}; expected RLDS episodes with camera frames, {FEATURES} beside them is missing")
-    return StepFeatures(cameras, None)
+    return StepFeatures(tuple(cameras), None)
 
 
 def _leaves(spec: Any, name: str) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
@@ -166,49 +108,50 @@ def _is_rgb(name: str, spec: Mapping[str, Any]) -> bool:
     return name.startswith(STEPS) and image.get("dtype", "uint8") == "uint8" and channels == str(_RGB)
 
 
-# The instruction of an RLDS episode, in the variants that datasets write it: per step or once, text or numbers.
-
-_TEXTS = (  # last parts of the names, the best first
-    *("language_instruction", "natural_language_instruction", "instruction", "language_instruction_2"),
-    *("language_instruction_3", "language", "task_description", "task", "goal"),
-)
-_CODES = ("task_code", "task_name")  # such as lift-any
-_PLACES = ("steps/", "steps/observation/", "episode_metadata/", "")
-
-
-def instruction_of(features: Mapping[str, Feature], steps: int) -> str:
-    """Return the first text that is not empty; empty where there is none."""
-    for name in _candidates(features):
-        text = _text(name, features[name], steps)
-        if text:
-            return re.sub(r"[-_]+", " ", text) if name.rpartition("/")[2] in _CODES else text
-    return ""
-
-
-def _candidates(features: Mapping[str, Feature]) -> Iterator[str]:
-    names = (f"{place}{last}" for last in (*_TEXTS, *_CODES) for place in _PLACES)
-    return (name for name in names if name in features)
-
-
-def _text(name: str, feature: Feature, steps: int) -> str:
-    if feature.kind == "int":  # the codes of the UTF-8 bytes, filled up with zeros to the same length in every step
-        numbers = feature.numbers()
-        codes = numbers[: len(numbers) // max(steps, 1)] if name.startswith("steps/") else numbers
-        codes = codes[codes != 0]
-        if codes.size == 0 or codes.min() < 0 or codes.max() > 255:
-            return ""
-        return _decoded(name, bytes(codes.astype("uint8")))
-    return next((text for value in feature.each() if (text := _decoded(name, bytes(value)))), "")
-
-
-def _decoded(name: str, data: bytes) -> str:
-    try:
-        return data.decode().strip()
-    except UnicodeDecodeError:
-        raise DataError(f"{name} is not UTF-8 text; write it as text") from None
+def _numbered(features: Mapping[str, Feature]) -> Iterator[tuple[int, str, str]]:
+    """Yield step, camera and name of the features that hold one frame each."""
+    for name, feature in features.items():
+        match = _NUMBERED.fullmatch(name)
+        if match and feature.kind == "bytes":
+            yield int(match[1]), match[2], name
 
 
 # Frames of one episode in a TFRecord file: the record is read again and only the frames asked for are decoded.
+
+
+def frames_of_camera(features: Mapping[str, Feature], camera: str) -> list[memoryview]:
+    """Return the frames of a camera as they are stored, in the order of the steps."""
+    if camera in features:
+        return list(features[camera].each())
+    found = sorted((step, name) for step, each, name in _numbered(features) if each == camera)
+    missing = next((place for place, (step, _) in enumerate(found) if step != place), None)
+    if missing is not None:
+        raise DataError(f"step {missing} of {camera} is missing; copy the file again")
+    return [view for _, name in found for view in features[name].each()]
+
+
+def decode_frames(features: Mapping[str, Feature], camera: str, images: Sequence[memoryview]) -> Frames:
+    """Return the frames: JPEG and PNG decoded, bare bytes of one feature per step as a square of RGB."""
+    if not images or _holds_files(features, camera, images[0]):
+        return decode_images((bytes(image) for image in images), len(images))
+    sizes = {len(image) for image in images}
+    if len(sizes) > 1:
+        raise DataError(f"frames of {min(sizes):,} and {max(sizes):,} bytes; store them at one size")
+    width, height = _raw_size(images[0])
+    return np.stack([np.frombuffer(image, np.uint8).reshape(height, width, 3) for image in images])
+
+
+def _holds_files(features: Mapping[str, Feature], camera: str, image: memoryview) -> bool:
+    return camera in features or is_encoded(image)
+
+
+def _raw_size(image: memoryview) -> tuple[int, int]:
+    side = isqrt(len(image) // 3)
+    if side == 0 or 3 * side * side != len(image):
+        raise DataError(f"a frame of {len(image):,} bytes that is no JPEG, no PNG and no square of RGB pixels")
+    if side * side > FRAME_PIXELS.value:
+        raise DataError(f"a frame of {side} x {side} pixels, {FRAME_PIXELS.describe()}")
+    return side, side
 
 
 @dataclass(frozen=True)
@@ -243,91 +186,39 @@ class RecordImages:
         return read_record(self.path, self.number, self.offset, self.size)
 
 
-# RLDS datasets as TensorFlow Datasets stores them: TFRecord files of episodes beside a features.json.
+# Instruction and success, in the variants that datasets write them: per step or once, text or numbers.
 
-_PATTERNS = ("*.tfrecord*", "*/*.tfrecord*", "*/*/*.tfrecord*")  # as in NAME/VERSION/NAME-train.tfrecord-00000-of-00001
-_SHARD = re.compile(r"(.+?)(?:-([A-Za-z]\w*))?\.tfrecords?(?:-\d+(?:-of-(\d+))?)?")
-_PURPOSES = {"softmotion30_44k": "push the objects"}  # of datasets without words, by their folder: BAIR robot pushing
+_TEXTS = (  # last parts of the names, the best first
+    *("language_instruction", "natural_language_instruction", "instruction", "language_instruction_2"),
+    *("language_instruction_3", "language", "task_description", "task", "goal"),
+)
+_CODES = ("task_code", "task_name")  # such as lift-any
+_PLACES = ("steps/", "steps/observation/", "episode_metadata/", "")
 _SUCCESS = ("episode_metadata/success", "episode_metadata/is_success", "success", "steps/success", "steps/is_success")
 
 
-def recognises(path: Path) -> bool:
-    """Tell whether the path is a TFRecord file, or a folder with some, at most two folders down."""
-    return next(_files(path), None) is not None
+def instruction_of(features: Mapping[str, Feature], steps: int) -> str:
+    """Return the first text that is not empty; empty where there is none."""
+    for last, place in product((*_TEXTS, *_CODES), _PLACES):
+        name = f"{place}{last}"
+        if name in features and (text := _text(name, features[name], steps)):
+            return re.sub(r"[-_]+", " ", text) if last in _CODES else text
+    return ""
 
 
-def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen.
-
-    Checksums of records are checked, no frame is decoded.
-    """
-    shards = (_Shard(path, file, wanted) for file in sorted(_files(path)))
-    return bounded_contents((each for shard in shards for each in shard.found()), "record")
-
-
-def notes(path: Path) -> tuple[Problem, ...]:
-    """Say which camera is read, which features are not known, and which files are not in this copy."""
-    found: list[Problem] = []
-    for folder in sorted({file.parent for file in _files(path)}):
-        try:
-            found += _notes_of(folder, sorted(file for file in _files(path) if file.parent == folder))
-        except DataError:  # told as a problem
-            continue
-    return tuple(found)
-
-
-class _Shard:
-    """One file of records, and what its features are, once known."""
-
-    def __init__(self, path: Path, file: Path, wanted: str) -> None:
-        self.file, self.wanted = file, wanted
-        self.root = path if path.is_dir() else path.parent
-        self.name = file.relative_to(self.root).as_posix()
-        self.cameras: tuple[str, ...] = ()
-        self.chosen: tuple[str, ...] = ()
-
-    def found(self) -> Iterator[Found[Episode]]:
-        """Yield the place of every episode and what makes it; where the file cannot be read on, why."""
-        try:
-            require_inside(self.root, self.file)
-            for record in read_records(self.file):
-                self._learn_cameras(record)
-                yield from self._found_in(record)
-        except DataError as error:
-            yield self.name, error
-
-    def _found_in(self, record: Record) -> Iterator[Found[Episode]]:
-        place = f"{self.name}, record {record.number}"
-        try:
-            features = parse_example(record.data)
-        except DataError as error:
-            yield place, error
-            return
-        for camera in self.chosen:
-            yield place, partial(self._episode, record, features, camera)
-
-    def _learn_cameras(self, record: Record) -> None:
-        """Find the cameras, by the first record where no features.json says them, and choose among them."""
-        if not self.chosen:
-            found = read_features(self.file.parent) or features_of_record(parse_example(record.data))
-            self.cameras, self.chosen = found.cameras, choose_cameras(found.cameras, self.wanted)
-
-    def _episode(self, record: Record, features: Mapping[str, Feature], camera: str) -> Episode:
-        images = frames_of_camera(features, camera)
-        if not images:
-            has = few(sorted(features))
-            raise DataError(f"no frames in {camera}, which the dataset says it has; the record has {has}")
-        if len(images) > CLIP_FRAMES.value:
-            raise DataError(f"{len(images):,} steps, {CLIP_FRAMES.describe()}")
-        task = instruction_of(features, len(images)) or task_beside(self.root, Path(self.name).parent.as_posix())
-        task = bounded_text(task or next((what for name, what in _PURPOSES.items() if name in self.file.parts), ""))
-        width, height = frame_size(features, camera, images[0])
-        source = RecordImages(self.file, record.number, record.offset, len(record.data), camera, len(images))
-        every = np.arange(len(images))
-        clip = Clip(source, every, every, DEFAULT_FPS, 3 * width * height)
-        name = episode_id(f"{self.name}#{record.number}", camera, self.cameras)
-        provenance = Provenance(subset=_dataset_name(self.file), task=task, camera=short_name(camera))
-        return Episode(name, task, clip, _label(features), provenance)
+def _text(name: str, feature: Feature, steps: int) -> str:
+    written = feature.each()
+    if feature.kind == "int":  # the codes of the UTF-8 bytes, filled up with zeros to the same length in every step
+        numbers = feature.numbers()
+        codes = numbers[: len(numbers) // max(steps, 1)] if name.startswith(STEPS) else numbers
+        codes = codes[codes != 0]
+        if codes.size == 0 or codes.min() < 0 or codes.max() > 255:
+            return ""
+        written = iter([memoryview(bytes(codes.astype("uint8")))])
+    try:
+        return next((text for data in written if (text := bytes(data).decode().strip())), "")
+    except UnicodeDecodeError:
+        raise DataError(f"{name} is not UTF-8 text; write it as text") from None
 
 
 def _label(features: Mapping[str, Feature]) -> Label:
@@ -339,22 +230,77 @@ def _label(features: Mapping[str, Feature]) -> Label:
     return label_of_success(success_of_rewards(rewards.tolist()))
 
 
+# The files of a dataset, and their episodes.
+
+_PATTERNS = ("*.tfrecord*", "*/*.tfrecord*", "*/*/*.tfrecord*")  # as in NAME/VERSION/NAME-train.tfrecord-00000-of-00001
+_SHARD = re.compile(r"(.+?)(?:-([A-Za-z]\w*))?\.tfrecords?(?:-\d+(?:-of-(\d+))?)?")
+_PURPOSES = {"softmotion30_44k": "push the objects"}  # of datasets without words, by their folder: BAIR robot pushing
+
+
+def _files(path: Path) -> Iterator[Path]:
+    if path.is_file():
+        return iter([path] if ".tfrecord" in path.name else [])
+    return (file for pattern in _PATTERNS for file in path.glob(pattern) if file.is_file() and file.name[0] != ".")
+
+
+def _found(root: Path, file: Path, wanted: str) -> Iterator[Found[Episode]]:
+    """Yield the place of every episode of a file and what makes it; where the file cannot be read on, why."""
+    name = file.relative_to(root).as_posix()
+    cameras: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
+    try:
+        require_inside(root, file)
+        for record in read_records(file):
+            if not chosen:  # the first record shows the cameras where no features.json says them
+                cameras = (read_features(file.parent) or features_of_record(parse_example(record.data))).cameras
+                chosen = choose_cameras(cameras, wanted)
+            place = f"{name}, record {record.number}"
+            try:
+                features = parse_example(record.data)
+            except DataError as error:
+                yield place, error
+                continue
+            for camera in chosen:
+                yield place, partial(_episode, root, file, record, features, camera, cameras)
+    except DataError as error:
+        yield name, error
+
+
+def _episode(
+    root: Path, file: Path, record: Record, features: Mapping[str, Feature], camera: str, cameras: tuple[str, ...]
+) -> Episode:
+    images = frames_of_camera(features, camera)
+    if not images:
+        has = few(sorted(features))
+        raise DataError(f"no frames in {camera}, which the dataset says it has; the record has {has}")
+    if len(images) > CLIP_FRAMES.value:
+        raise DataError(f"{len(images):,} steps, {CLIP_FRAMES.describe()}")
+    inside = file.relative_to(root)
+    task = instruction_of(features, len(images)) or task_beside(root, inside.parent.as_posix())
+    task = bounded_text(task or next((what for name, what in _PURPOSES.items() if name in file.parts), ""))
+    first = images[0]
+    width, height = image_size(bytes(first)) if _holds_files(features, camera, first) else _raw_size(first)
+    source = RecordImages(file, record.number, record.offset, len(record.data), camera, len(images))
+    every = np.arange(len(images))
+    clip = Clip(source, every, every, DEFAULT_FPS, 3 * width * height)
+    shard = _SHARD.fullmatch(file.name)
+    provenance = Provenance(subset=shard[1] if shard else file.stem, task=task, camera=short_name(camera))
+    name = episode_id(f"{inside.as_posix()}#{record.number}", camera, cameras)
+    return Episode(name, task, clip, _label(features), provenance)
+
+
 def _notes_of(folder: Path, files: list[Path]) -> Iterator[Problem]:
     first = next(read_records(files[0]), None)
     features = parse_example(first.data) if first else {}
     known = read_features(folder) or features_of_record(features)
     yield from camera_note(known.cameras)
     if known.unknown:
-        yield Problem(str(folder / "features.json"), f"features that are not read: {', '.join(known.unknown)}")
+        yield Problem(str(folder / FEATURES), f"features that are not read: {', '.join(known.unknown)}")
     unlisted = sorted(set(features) - known.names) if known.names is not None else []
     if unlisted:
-        yield Problem(files[0].name, f"features that features.json does not name: {', '.join(unlisted)}")
-    yield from _missing_files([file.name for file in files])
-
-
-def _missing_files(names: list[str]) -> Iterator[Problem]:
-    """Say where a name such as train.tfrecord-00000-of-00008 promises more files than there are."""
-    matches = [match for name in names if (match := _SHARD.fullmatch(name)) and match[3]]
+        yield Problem(files[0].name, f"features that {FEATURES} does not name: {', '.join(unlisted)}")
+    # A name such as train.tfrecord-00000-of-00008 may promise more files than there are.
+    matches = [match for file in files if (match := _SHARD.fullmatch(file.name)) and match[3]]
     groups = [(f"{match[1]}-{match[2]}" if match[2] else match[1], int(match[3])) for match in matches]
     for group, total in sorted(set(groups)):
         here = groups.count((group, total))
@@ -362,15 +308,26 @@ def _missing_files(names: list[str]) -> Iterator[Problem]:
             yield Problem(group, f"{here} of {total} files are here; the episodes of the others are left out")
 
 
-def _dataset_name(file: Path) -> str:
-    match = _SHARD.fullmatch(file.name)
-    return match[1] if match else file.stem
+def recognises(path: Path) -> bool:
+    """Tell whether the path is a TFRecord file, or a folder with some, at most two folders down."""
+    return next(_files(path), None) is not None
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        return iter([path] if ".tfrecord" in path.name else [])
-    return (file for pattern in _PATTERNS for file in path.glob(pattern) if file.is_file() and file.name[0] != ".")
+def read_camera(path: Path, wanted: str) -> Contents:
+    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
+    root = path if path.is_dir() else path.parent
+    return bounded_contents((each for file in sorted(_files(path)) for each in _found(root, file, wanted)), "record")
+
+
+def notes(path: Path) -> tuple[Problem, ...]:
+    """Say which camera is read, which features are not known, and which files are not in this copy."""
+    found: list[Problem] = []
+    for folder in sorted({file.parent for file in _files(path)}):
+        try:
+            found += _notes_of(folder, sorted(file for file in _files(path) if file.parent == folder))
+        except DataError:  # told as a problem
+            continue
+    return tuple(found)
 
 
 RLDS = Reader(

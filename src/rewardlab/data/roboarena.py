@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,6 @@ from rewardlab.data.video import VideoFile
 SESSIONS, METADATA = "evaluation_sessions", "metadata.yaml"
 PREFERENCES = "preferences.jsonl"  # where datasets made of dumps keep which of two policies was preferred
 CAMERAS = ("left", "right", "wrist")
-_PREFERRED = {"a": "a", "b": "b", "tie": "tie"}
 _PERCENT = 100.0
 _SHOULDER = "_shoulder"  # newer dumps call the first two left_shoulder and right_shoulder
 
@@ -30,7 +29,6 @@ class Rollout:
     folder: Path
     instruction: str
     about: Mapping[str, Any]
-    full_grade: float = 1.0  # what the person who graded could give at most
 
 
 def recognises(folder: Path) -> bool:
@@ -52,19 +50,17 @@ def read_preferences(folder: Path) -> list[dict[str, Any]]:
     found = []
     for session in _sessions(folder):
         with suppress(DataError):  # a session that cannot be read is told as a problem of its episodes
-            found += _preference(session, read_yaml(folder, session / METADATA))
+            stated = read_yaml(folder, session / METADATA)
+            preferred = str(stated.get("preference")).strip().casefold()
+            if preferred not in ("a", "b", "tie"):
+                continue
+            names = {letter: f"{session.name}/{_policy_folder(session, letter.upper()).name}" for letter in ("a", "b")}
+            task, feedback = (
+                str(stated.get(key) or "").strip() for key in ("language_instruction", "longform_feedback")
+            )
+            row = {"session": session.name, "task": bounded_text(task), **names}
+            found.append(row | {"preferred": preferred, "feedback": feedback})
     return found
-
-
-def _preference(session: Path, stated: Mapping[str, Any]) -> list[dict[str, Any]]:
-    preferred = _PREFERRED.get(str(stated.get("preference")).strip().casefold())
-    if preferred is None:
-        return []
-    names = {letter: f"{session.name}/{_policy_folder(session, letter.upper()).name}" for letter in ("a", "b")}
-    task, feedback = (str(stated.get(key) or "").strip() for key in ("language_instruction", "longform_feedback"))
-    return [
-        {"session": session.name, "task": bounded_text(task), **names, "preferred": preferred, "feedback": feedback}
-    ]
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
@@ -83,11 +79,10 @@ def _found(folder: Path, wanted: str) -> Iterator[Found[Episode]]:
     for session in _sessions(folder):
         try:
             for rollout in _rollouts(folder, session):
-                rollout = replace(rollout, full_grade=full)
                 place = f"{session.name}/{rollout.folder.name}"
                 videos = _videos(rollout.folder)
                 for camera in choose_cameras(list(videos), wanted) if videos else ("",):
-                    yield episode_id(place, camera, list(videos)), partial(_episode, folder, rollout, camera)
+                    yield episode_id(place, camera, list(videos)), partial(_episode, folder, rollout, camera, full)
         except DataError as error:
             yield session.name, error
 
@@ -138,7 +133,7 @@ def _videos(folder: Path) -> dict[str, Path]:
     return {camera: found[camera] for camera in CAMERAS if camera in found}
 
 
-def _episode(folder: Path, rollout: Rollout, camera: str) -> Episode:
+def _episode(folder: Path, rollout: Rollout, camera: str, full: float) -> Episode:
     videos = _videos(rollout.folder)
     if camera not in videos:
         held = ", ".join(sorted(path.name for path in rollout.folder.iterdir())[:6]) or "nothing"
@@ -147,12 +142,12 @@ def _episode(folder: Path, rollout: Rollout, camera: str) -> Episode:
     policy = str(rollout.about.get("policy_name") or "")[:100]
     provenance = Provenance("robo_arena", rollout.instruction, "droid", camera, source=policy)
     name = episode_id(f"{rollout.folder.parent.name}/{rollout.folder.name}", camera, list(videos))
-    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _label(rollout), provenance)
+    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _label(rollout, full), provenance)
 
 
-def _label(rollout: Rollout) -> Label:
-    """Return level and success of a grade, from 0 to 1 or to 100, by the progress at which levels begin."""
-    grade, full = rollout.about.get("partial_success"), rollout.full_grade
+def _label(rollout: Rollout, full: float) -> Label:
+    """Return level and success of a grade, from 0 to the full one, by the progress at which levels begin."""
+    grade = rollout.about.get("partial_success")
     if grade is None:
         return Label()
     if isinstance(grade, bool) or not isinstance(grade, int | float) or not 0 <= grade <= full:
@@ -171,7 +166,11 @@ def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
         raise DataError(f"{path} needs the package pyyaml: pip install 'rewardlab[roboarena]'") from None
     require_inside(folder, path)
     try:
-        text = _read_text(path)
+        with open_regular(path) as file:
+            data = file.read(ROW_BYTES.value + 1)
+        if len(data) > ROW_BYTES.value:
+            raise ValueError(f"more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
+        text = data.decode()
         _require_plain(path, yaml.parse(text, yaml.SafeLoader))
         found = yaml.safe_load(text)
     except FileNotFoundError:
@@ -182,14 +181,6 @@ def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
     if not isinstance(found, dict):
         raise DataError(f"{path}: expected a mapping, got {type(found).__name__}; copy the file again")
     return {str(key): value for key, value in found.items()}
-
-
-def _read_text(path: Path) -> str:
-    with open_regular(path) as file:
-        data = file.read(ROW_BYTES.value + 1)
-    if len(data) > ROW_BYTES.value:
-        raise ValueError(f"more than {ROW_BYTES.value:,} bytes, {ROW_BYTES.describe()}")
-    return data.decode()
 
 
 def _require_plain(path: Path, events: Any) -> None:

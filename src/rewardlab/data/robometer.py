@@ -1,48 +1,40 @@
 """Robometer rows: one Parquet table whose `frames` name a video, written as its training code takes it; labels read."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
-from rewardlab.core.episode import Label
+from rewardlab.core.episode import Episode, Label
 from rewardlab.core.storage import write_parquet
-from rewardlab.data.contract import Batch, Writer, WrittenRow
-from rewardlab.data.video import write_video
+from rewardlab.data.contract import Writer, WrittenRow
+from rewardlab.data.video import write_videos
 
 TABLE = "metadata.parquet"
 ROBOMETER_LABELS = ("partial_success", "quality_label")  # columns
 _BEST = 5  # level
 
 
-def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
-    """Write one video per rollout."""
-    rows = []
-    for rollout in batch.rollouts:
-        name = f"{rollout.name}.mp4"
-        write_video(rollout.first, folder / name)
-        episode = rollout.first
-        rows.append(
-            {
-                "id": episode.id,
-                "task": episode.instruction,
-                "lang_vector": None,  # that of whoever trains: its encoder is not known here
-                "data_source": episode.provenance.subset or "rewardlab",
-                "frames": name,
-                "is_robot": True,
-                "quality_label": quality_label(episode.label),
-                "partial_success": partial_success(episode.label),
-            }
-        )
-    return rows
+def robometer_row(episode: Episode, video: str) -> WrittenRow:
+    """Return the row of an episode."""
+    return {
+        "id": episode.id,
+        "task": episode.instruction,
+        "lang_vector": None,  # that of whoever trains: its encoder is not known here
+        "data_source": episode.provenance.subset or "rewardlab",
+        "frames": video,
+        "is_robot": True,
+        "quality_label": quality_label(episode.label),
+        "partial_success": partial_success(episode.label),
+    }
 
 
 def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
     """Write the table."""
     import pyarrow as pa
 
-    texts = ("id", "task", "data_source", "frames", "quality_label")
     types = {"lang_vector": pa.list_(pa.float32()), "is_robot": pa.bool_(), "partial_success": pa.float32()}
     names = ("id", "task", "lang_vector", "data_source", "frames", "is_robot", "quality_label", "partial_success")
-    schema = pa.schema([(name, pa.string() if name in texts else types[name]) for name in names])
+    schema = pa.schema([(name, types.get(name, pa.string())) for name in names])
     write_parquet(pa.Table.from_pylist(list(rows), schema=schema), folder / TABLE)
 
 
@@ -72,4 +64,9 @@ def robometer_label(row: Mapping[str, object]) -> dict[str, object]:
     return {"success": quality == "successful"} if quality in ("successful", "failure") else {}
 
 
-ROBOMETER = Writer("robometer", "a Parquet table of Robometer rows beside the videos", write_batch, finish)
+ROBOMETER = Writer(
+    "robometer",
+    "a Parquet table of Robometer rows beside the videos",
+    partial(write_videos, row_of=robometer_row),
+    finish,
+)

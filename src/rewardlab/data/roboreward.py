@@ -3,6 +3,7 @@
 import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
@@ -11,16 +12,7 @@ from rewardlab.core.episode import Clip, Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROWS
 from rewardlab.core.storage import atomic_write
-from rewardlab.data.contract import (
-    Batch,
-    Contents,
-    Problem,
-    Reader,
-    Writer,
-    WrittenRow,
-    bounded_contents,
-    bounded_items,
-)
+from rewardlab.data.contract import Contents, Problem, Reader, Writer, WrittenRow, bounded_contents, bounded_items
 from rewardlab.data.reading import bounded_text
 from rewardlab.data.roboreward_rows import (
     METADATA,
@@ -38,7 +30,7 @@ from rewardlab.data.roboreward_rows import (
     valid_fps,
 )
 from rewardlab.data.safe_files import path_inside, require_name, shown, text_lines
-from rewardlab.data.video import VideoFile, write_video
+from rewardlab.data.video import VideoFile, write_videos
 
 
 def recognises(folder: Path) -> bool:
@@ -49,7 +41,7 @@ def recognises(folder: Path) -> bool:
 def read_folder(folder: Path) -> Contents:
     """Read and check every row and every video's container; frames are decoded later, when asked for."""
     rows = RowEpisodes(folder, _clip)
-    made = ((f"line {line}", partial(_episode, rows, text)) for line, text in _lines(folder))
+    made = ((f"line {line}", partial(_episode, rows, text)) for line, text in text_lines(folder, folder / METADATA))
     contents = bounded_contents(made, "row")
     if contents.episodes or contents.problems:
         return contents
@@ -60,7 +52,9 @@ def read_folder(folder: Path) -> Contents:
 def read_rows(folder: Path) -> tuple[tuple[tuple[Row, Episode], ...], tuple[Problem, ...]]:
     """Return every sound row, with all its columns and the episode it names, and what is wrong with the others."""
     rows = RowEpisodes(folder, _clip)
-    made = ((f"line {line}", partial(_row_and_episode, rows, text)) for line, text in _lines(folder))
+    made = (
+        (f"line {line}", partial(_row_and_episode, rows, text)) for line, text in text_lines(folder, folder / METADATA)
+    )
     return bounded_items(made, "row")
 
 
@@ -75,16 +69,13 @@ def _row_and_episode(rows: "RowEpisodes", text: str) -> tuple[Row, Episode]:
 
 def notes(folder: Path) -> tuple[Problem, ...]:
     """Return what is odd in the rows and stops no run."""
-    return notes_of_rows(folder, _parsed(islice(_lines(folder), ROWS.value)))
 
+    def sound_rows() -> Iterator[tuple[int, Row]]:
+        for number, text in islice(text_lines(folder, folder / METADATA), ROWS.value):
+            with suppress(DataError):  # a line that is no row is a problem, and told elsewhere
+                yield number, parse_row(text)
 
-def _parsed(lines: Iterator[tuple[int, str]]) -> Iterator[tuple[int, Row]]:
-    """Yield the rows; lines that are no rows are problems, and told elsewhere."""
-    for number, text in lines:
-        try:
-            yield number, parse_row(text)
-        except DataError:
-            continue
+    return notes_of_rows(folder, sound_rows())
 
 
 def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[str, object] | None = None) -> None:
@@ -127,10 +118,6 @@ def _clip(folder: Path, name: str, fps: float | None) -> Clip:
     return VideoFile(path_inside(folder, name, "file_name")).clip(fps)
 
 
-def _lines(folder: Path) -> Iterator[tuple[int, str]]:
-    return text_lines(folder, folder / METADATA)
-
-
 ROBOREWARD = Reader(
     "roboreward",
     "the RoboReward layout: metadata.jsonl beside the videos, one JSON row per episode (file_name, task, reward)",
@@ -147,42 +134,24 @@ ROBOREWARD = Reader(
 
 def captioned_videos(folder: Path) -> Iterator[tuple[Episode, str]]:
     """Yield every video that has a caption once, as an episode with its caption; DataError where there is none."""
-    captions = _captions(folder)
-    if not captions:
-        raise DataError(
-            f"no row in {folder / METADATA} has a caption; collect one with `rewardlab collect metaworld --captions`"
-        )
-    for episode in read_folder(folder).episodes:
-        if episode.id in captions:  # other rows of the same video have a number behind its name
-            yield episode, captions[episode.id]
-
-
-def _captions(folder: Path) -> dict[str, str]:
-    found: dict[str, str] = {}
-    if not (folder / METADATA).is_file():
-        return found
-    for line, text in text_lines(folder, folder / METADATA):
+    captions: dict[str, str] = {}
+    for line, text in text_lines(folder, folder / METADATA) if (folder / METADATA).is_file() else ():
         row = parse_row(text)
         caption = row.get("caption")
         if caption is None:
             continue
         if not isinstance(caption, str) or not caption.strip():
             raise DataError(f"line {line}: caption must be a text, got {shown(caption)}")
-        found.setdefault(str(row.get("file_name")), bounded_text(caption, f"line {line}: caption"))
-    return found
+        captions.setdefault(str(row.get("file_name")), bounded_text(caption, f"line {line}: caption"))
+    if not captions:
+        what = f"no row in {folder / METADATA} has a caption"
+        raise DataError(f"{what}; collect one with `rewardlab collect metaworld --captions`")
+    for episode in read_folder(folder).episodes:
+        if episode.id in captions:  # other rows of the same video have a number behind its name
+            yield episode, captions[episode.id]
 
 
 # Writing the layout: videos, and metadata.jsonl with one row each.
-
-
-def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
-    """Write one video per rollout."""
-    rows = []
-    for rollout in batch.rollouts:
-        name = f"{rollout.name}.mp4"
-        write_video(rollout.first, folder / name)
-        rows.append(row_of(rollout.first, name))
-    return rows
 
 
 def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
@@ -192,5 +161,8 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
 
 
 ROBOREWARD_WRITER = Writer(
-    "roboreward", "metadata.jsonl beside the videos, as RoboReward publishes it", write_batch, finish
+    "roboreward",
+    "metadata.jsonl beside the videos, as RoboReward publishes it",
+    partial(write_videos, row_of=row_of),
+    finish,
 )

@@ -155,14 +155,11 @@ def _progress(name: str, progress: object, count: int) -> tuple[float, ...] | No
     if progress is None:
         return None
     if not isinstance(progress, list) or len(progress) != count:
-        raise DataError(f"{name}: progress must have one number per frame ({count}), got {_size(progress)}")
+        got = f"{len(progress)} values" if isinstance(progress, list) else type(progress).__name__
+        raise DataError(f"{name}: progress must have one number per frame ({count}), got {got}")
     if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in progress):
         raise DataError(f"{name}: progress must be numbers from 0 to 1, got {shown(progress[:5])}")
     return tuple(float(value) for value in progress)
-
-
-def _size(value: object) -> str:
-    return f"{len(value)} values" if isinstance(value, list) else type(value).__name__
 
 
 # What is odd in rows of metadata and stops no run: misspelt keys, rows twice, labels missing, videos left out.
@@ -172,17 +169,14 @@ Numbered = tuple[int, Row]
 
 def notes_of_rows(folder: Path, numbered: Iterator[Numbered]) -> tuple[Problem, ...]:
     """Return what is odd in the rows of a folder."""
-    rows = [(number, {key: _slim(value) for key, value in row.items()}) for number, row in numbered]
-    found = [*_misnamed(rows), *_repeated(rows), *_unlabelled(rows), *_unread(rows), *_left_out(folder, rows)]
-    return tuple(found)
+    rows = []
+    for number, row in numbered:  # a list, such as progress, is kept by what identifies it
+        slim = {key: digest(repr(value)) if isinstance(value, list | dict) else value for key, value in row.items()}
+        rows.append((number, slim))
+    return (*_misnamed_keys(rows), *_repeated(rows), *_lacking(folder, rows))
 
 
-def _slim(value: object) -> object:
-    """Return a value that may be kept for every row: a list, such as progress, by what identifies it."""
-    return digest(repr(value)) if isinstance(value, list | dict) else value
-
-
-def _misnamed(rows: Sequence[Numbered]) -> Iterator[Problem]:
+def _misnamed_keys(rows: Sequence[Numbered]) -> Iterator[Problem]:
     found: dict[tuple[str, str], list[int]] = {}
     for number, row in rows:
         for pair in misnamed(row).items():
@@ -204,20 +198,15 @@ def _repeated(rows: Sequence[Numbered]) -> Iterator[Problem]:
             yield Problem(f"line {number}", f"the video and task of line {earlier}, with another reward or success")
 
 
-def _unlabelled(rows: Sequence[Numbered]) -> Iterator[Problem]:
+def _lacking(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
+    """Yield rows without a label, keys that are not read, and videos without a row."""
     labels = ("reward", "success", "progress")
     without = [number for number, row in rows if all(row.get(label) is None for label in labels)]
     if without:
         yield Problem(_lines(without), "neither reward (1 to 5) nor success (true or false): nothing is measured")
-
-
-def _unread(rows: Sequence[Numbered]) -> Iterator[Problem]:
     unknown = {key for _, row in rows for key in row if key not in KEYS and key not in misnamed(row)}
     if unknown:
         yield Problem("keys that are not read", few(sorted(unknown)))
-
-
-def _left_out(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     named = {str(row.get("file_name")) for _, row in rows}
     missed = [name for name in video_names(folder) if name not in named]
     if missed:

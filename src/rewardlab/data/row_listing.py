@@ -2,7 +2,7 @@
 
 import gc
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from hashlib import blake2b
@@ -62,6 +62,7 @@ class RowProvenance:
 _SPLITS = ("train", "val", "test")  # in this order, before others
 _MOST_DRAWS = 20_000  # rows that are looked at to draw videos: many may name the same
 _PLAIN = RowProvenance()  # of a row that was not made by the data factory
+_shared_provenance = lru_cache(maxsize=1_000)(RowProvenance)  # many rows have the same
 
 
 class ListedRow(NamedTuple):  # made faster than a dataclass, and there are many
@@ -117,20 +118,20 @@ def draw_videos(folders: Mapping[str, Path], most: int, rng: np.random.Generator
     """
     drawn: dict[tuple[str, str], None] = {}
     with ExitStack() as opened:
-        files = {split: opened.enter_context(_open_rows(folder)) for split, folder in folders.items()}
+        files: dict[str, BufferedReader] = {}
+        for split, folder in folders.items():
+            require_inside(folder, folder / METADATA)
+            files[split] = opened.enter_context(open_regular(folder / METADATA))
         places = [(split, start) for split, file in files.items() for start in _line_starts(file)]
         for place in rng.permutation(len(places))[:_MOST_DRAWS]:
             if len(drawn) == most:
                 break
             split, start = places[place]
-            if name := _name_at(files[split], start):
-                drawn[split, name] = None
+            files[split].seek(start)
+            text = files[split].readline(ROW_BYTES.value + 1).decode("utf-8-sig", "surrogateescape")
+            with suppress(DataError):  # a line that is no row, or names no video
+                drawn[split, require_name(parse_row(text).get("file_name"), "file_name")] = None
     return list(drawn)
-
-
-def _open_rows(folder: Path) -> BufferedReader:
-    require_inside(folder, folder / METADATA)
-    return open_regular(folder / METADATA)
 
 
 def _line_starts(file: BufferedReader) -> Iterator[int]:
@@ -141,16 +142,6 @@ def _line_starts(file: BufferedReader) -> Iterator[int]:
             return
         yield start
         start += len(line)
-
-
-def _name_at(file: BufferedReader, start: int) -> str:
-    """Return the name of the video in the row that begins here; empty where there is no row with one."""
-    file.seek(start)
-    text = file.readline(ROW_BYTES.value + 1).decode("utf-8-sig", "surrogateescape")
-    try:
-        return require_name(parse_row(text).get("file_name"), "file_name")
-    except DataError:
-        return ""
 
 
 def _split_folders(folder: Path) -> list[Path]:
@@ -165,12 +156,8 @@ def _other_layout(data: str, folder: Path) -> DataError:
     return DataError(f"{folder} has no {METADATA}; only the RoboReward layout is taken here; {what}")
 
 
+@paused_garbage_collection()
 def _listing(folder: Path) -> RowListing:
-    with paused_garbage_collection():
-        return _read_listing(folder)
-
-
-def _read_listing(folder: Path) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
@@ -198,15 +185,11 @@ def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, 
             left.discard(line)
             row = parse_bounded_row(text)
             if _listed(line, row, seen, most_characters).key.partition("#")[0] != keys[line].partition("#")[0]:
-                raise _changed(listing)
+                break
             yield line, row
         if not left:
             return
-    raise _changed(listing)
-
-
-def _changed(listing: RowListing) -> DataError:
-    return DataError(f"{listing.folder / METADATA} has changed since it was read; start the command again")
+    raise DataError(f"{listing.folder / METADATA} has changed since it was read; start the command again")
 
 
 def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> ListedRow:
@@ -233,12 +216,7 @@ def _provenance(row: Row) -> RowProvenance:
     for verdict in _verdict_objects(found):
         explained = explained or bool(_text(verdict, "rationale"))
         doubted = doubted or not verdict["verdict"]
-    return _row_provenance(_text(found, "stage"), explained, doubted)
-
-
-@lru_cache(maxsize=1_000)
-def _row_provenance(stage: str, explained: bool, doubted: bool) -> RowProvenance:
-    return RowProvenance(stage, explained, doubted)
+    return _shared_provenance(_text(found, "stage"), explained, doubted)
 
 
 def stored_verdicts(row: Row) -> list[StoredVerdict]:

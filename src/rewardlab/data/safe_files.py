@@ -32,7 +32,7 @@ def shown(value: object) -> str:
 
 
 def few(names: Sequence[str]) -> str:
-    """Return the first names of a list, each cut to 60 characters, and how many more there are."""
+    """Return the first names of a list, each cut to 80 characters, and how many more there are."""
     more = f" and {len(names) - _NAMES_SHOWN} more" if len(names) > _NAMES_SHOWN else ""
     return ", ".join(name[:_SHOWN_CHARACTERS] for name in names[:_NAMES_SHOWN]) + more
 
@@ -44,6 +44,14 @@ def video_names(folder: Path) -> list[str]:
         inside = Path(place).relative_to(folder)
         found += [(inside / name).as_posix() for name in names if Path(name).suffix.lower() in VIDEO_SUFFIXES]
     return sorted(name for name in found if not any(part.startswith(".") for part in PurePosixPath(name).parts))
+
+
+def files_with_suffix(path: Path, suffixes: Sequence[str]) -> list[Path]:
+    """Return the file itself, or the files in the folder, in order, where names end so; hidden ones are left out."""
+    if path.is_file():
+        return [path] if path.suffix.lower() in suffixes else []
+    names = sorted(path.iterdir()) if path.is_dir() else []
+    return [each for each in names if each.suffix.lower() in suffixes and each.name[0] != "." and each.is_file()]
 
 
 def has_video(folder: Path) -> bool:
@@ -71,8 +79,10 @@ def require_name(name: object, key: str) -> str:
 
 def require_inside(folder: Path, path: Path) -> None:
     """Raise DataError where a path leads out of the folder, or to something that is no regular file."""
-    real = Path(os.path.realpath(path))
-    if not any(real.is_relative_to(root) for root in _roots(folder)):
+    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
+    snapshots = (each.parent for each in (root, *root.parents) if each.parent.name == "snapshots")
+    # The cache of the Hugging Face hub keeps the files of a snapshot beside the snapshots.
+    if not real.is_relative_to(root) and not any(real.is_relative_to(each.parent / "blobs") for each in snapshots):
         raise DataError(f"{path}: a link leads out of the dataset's folder; copy the file into it")
     try:
         mode = real.stat().st_mode
@@ -126,17 +136,8 @@ def digest_of_shared_file(path: Path) -> str:
 
 
 @lru_cache(maxsize=4096)
-def _digest_of_version(path: Path, changed: int, size: int) -> str:
+def _digest_of_version(path: Path, _changed: int, _size: int) -> str:
     return digest_of_file(path)
-
-
-def _roots(folder: Path) -> Iterator[Path]:
-    """Yield the folder, and where the files of a snapshot in the cache of the Hugging Face hub are kept."""
-    real = Path(os.path.realpath(folder))
-    yield real
-    for parent in (real, *real.parents):
-        if parent.parent.name == "snapshots":
-            yield parent.parent.parent / "blobs"
 
 
 def _kind(mode: int) -> str:
@@ -169,11 +170,18 @@ def opened_parquet(folder: Path, path: Path) -> "Iterator[pyarrow.parquet.Parque
 
 def read_table(folder: Path, path: Path, names: Sequence[str] | None = None) -> "pyarrow.Table":
     """Return those of the named columns that the file has, or all; DataError where they are too large."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
     with opened_parquet(folder, path) as file:
         present = [name for name in file.schema_arrow.names if names is None or name in names]
         require_size(path, file.metadata, present)
         table = file.read(columns=present)
-        _require_short_texts(path, table)
+        for column in table.columns:
+            texts = [chunk.dictionary for chunk in column.chunks if pa.types.is_dictionary(chunk.type)]
+            longest = max((pc.max(pc.binary_length(each)).as_py() or 0 for each in texts), default=0)
+            if longest > ROW_BYTES.value:
+                raise DataError(f"{path}: a text of {longest:,} bytes, {ROW_BYTES.describe()}")
         table.validate(full=True)
     return table
 
@@ -196,22 +204,7 @@ def require_size(path: Path, metadata: "pyarrow.parquet.FileMetaData", names: Se
         raise DataError(f"{path}: {metadata.num_rows:,} rows, {ROWS.describe()}")
     groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
     columns = [group.column(number) for group in groups for number in range(group.num_columns)]
-    wanted = [each for each in columns if any(_is_part(each.path_in_schema, name) for name in names)]
+    wanted = [each for each in columns if f"{each.path_in_schema}.".startswith(tuple(f"{name}." for name in names))]
     size = sum(max(each.total_uncompressed_size, 8 * each.num_values) for each in wanted)
     if size > TABLE_MB.in_bytes:
         raise DataError(f"{path}: {size / 1e6:,.0f} MB of columns, {TABLE_MB.describe()}")
-
-
-def _is_part(path: str, name: str) -> bool:
-    return path == name or path.startswith(f"{name}.")
-
-
-def _require_short_texts(path: Path, table: "pyarrow.Table") -> None:
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    for column in table.columns:
-        texts = [chunk.dictionary for chunk in column.chunks if pa.types.is_dictionary(chunk.type)]
-        longest = max((pc.max(pc.binary_length(each)).as_py() or 0 for each in texts), default=0)
-        if longest > ROW_BYTES.value:
-            raise DataError(f"{path}: a text of {longest:,} bytes, {ROW_BYTES.describe()}")

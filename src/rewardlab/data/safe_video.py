@@ -54,8 +54,14 @@ def _headers(file: BinaryIO) -> Iterator[bytes]:
     size = file.seek(0, 2)
     place = held = 0
     while place < size:
-        length, kind = _box(file, place, size)
-        if kind != b"mdat":
+        file.seek(place)
+        head = file.read(16)
+        length = int.from_bytes(head[:4], "big")
+        if length == 1:
+            length = int.from_bytes(head[8:16], "big")
+        if not 8 <= length <= size - place:  # a length that makes no sense: the box is all that is left
+            length = size - place
+        if head[4:8] != b"mdat":
             held += length
             if held > _HEADER_BYTES:
                 raise ValueError(f"its tables are larger than {_HEADER_BYTES:,} bytes")
@@ -63,16 +69,6 @@ def _headers(file: BinaryIO) -> Iterator[bytes]:
             yield file.read(length)
         place += length
     file.seek(0)
-
-
-def _box(file: BinaryIO, place: int, size: int) -> tuple[int, bytes]:
-    """Return length and kind of the box at a place; where its length makes no sense it is all that is left."""
-    file.seek(place)
-    head = file.read(16)
-    length = int.from_bytes(head[:4], "big")
-    if length == 1:
-        length = int.from_bytes(head[8:16], "big")
-    return (length if 8 <= length <= size - place else size - place), head[4:8]
 
 
 def _promised(header: bytes, place: int) -> int:
@@ -162,7 +158,11 @@ class VideoInfo:
 def read_info(path: VideoLocation) -> VideoInfo:
     """Read size, frame count and times by walking the packets; DataError if the file is broken or too large."""
     with opened(path) as (container, stream):
-        width, height = _frame_size(path, stream)
+        width, height = stream.codec_context.width, stream.codec_context.height
+        if width <= 0 or height <= 0:
+            raise DataError(f"{path}: frames of {width} x {height} pixels; copy or encode the file again")
+        if width * height > FRAME_PIXELS.value:
+            raise DataError(f"{path}: frames of {width} x {height} pixels, {FRAME_PIXELS.describe()}")
         stamps, hidden = _walk(path, container, stream)
         declared, rate = stream.frames, stream.average_rate or stream.guessed_rate
         count = len(stamps)
@@ -189,16 +189,13 @@ def opened(path: VideoLocation) -> Iterator[tuple["InputContainer", "VideoStream
     from av import FFmpegError
 
     try:
-        with _opened_bytes(path) as file, _container(path, file) as container:
+        file = open_regular(path) if isinstance(path, Path) else path.open()
+        with file, _container(path, file) as container:
             yield container, _video_stream(path, container)
     except FileNotFoundError:
         raise DataError(f"{path}: the file does not exist; correct file_name or add the video") from None
     except (FFmpegError, OSError) as error:
         raise DataError(f"{path}: cannot be read as a video ({error.strerror}); {_EXPECTED}") from error
-
-
-def _opened_bytes(path: VideoLocation) -> BinaryIO:
-    return open_regular(path) if isinstance(path, Path) else path.open()
 
 
 def _container(path: VideoLocation, file: BinaryIO) -> "InputContainer":
@@ -213,12 +210,8 @@ def _container(path: VideoLocation, file: BinaryIO) -> "InputContainer":
     except ValueError as error:
         raise DataError(f"{path}: cannot be read as a video, {error}; encode it again") from None
     file.seek(0)
-    options = {
-        "protocol_whitelist": "none",
-        "codec_whitelist": ",".join(_CODECS),
-        "max_streams": str(_STREAMS),
-        "max_pixels": str(FRAME_PIXELS.value),
-    }
+    options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(_CODECS)}
+    options |= {"max_streams": str(_STREAMS), "max_pixels": str(FRAME_PIXELS.value)}
     opened_file: InputContainer = _opener()(file, "r", format=format, options=options)
     return opened_file
 
@@ -244,15 +237,6 @@ def _video_stream(path: VideoLocation, container: "InputContainer") -> "VideoStr
     context.options = {"max_pixels": str(FRAME_PIXELS.value)}
     context.thread_type, context.thread_count = "NONE", 1
     return stream
-
-
-def _frame_size(path: VideoLocation, stream: "VideoStream") -> tuple[int, int]:
-    width, height = stream.codec_context.width, stream.codec_context.height
-    if width <= 0 or height <= 0:
-        raise DataError(f"{path}: frames of {width} x {height} pixels; copy or encode the file again")
-    if width * height > FRAME_PIXELS.value:
-        raise DataError(f"{path}: frames of {width} x {height} pixels, {FRAME_PIXELS.describe()}")
-    return width, height
 
 
 def _walk(path: VideoLocation, container: "InputContainer", stream: "VideoStream") -> tuple[list[int | None], int]:

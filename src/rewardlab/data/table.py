@@ -16,10 +16,9 @@ from rewardlab.data.images import image_clip
 from rewardlab.data.robometer import ROBOMETER_LABELS, robometer_label
 from rewardlab.data.roboreward import RowEpisodes
 from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_bounded_row
-from rewardlab.data.safe_files import column_values, has_video, path_inside, read_table, text_lines
+from rewardlab.data.safe_files import column_values, files_with_suffix, has_video, path_inside, read_table, text_lines
 from rewardlab.data.video import VideoFile
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
 
 NumberedRow = tuple[int, Row | DataError]  # the line or row, and what it holds or why that cannot be read
@@ -40,10 +39,11 @@ def _csv_rows(path: Path) -> Iterator[NumberedRow]:
     try:
         names = [name.strip() for name in next(reader, [])]
         for cells in reader:
-            yield (
-                reader.line_num,
-                dict(zip(names, cells, strict=True)) if len(cells) == len(names) else _uneven(cells, names),
-            )
+            if len(cells) == len(names):
+                yield reader.line_num, dict(zip(names, cells, strict=True))
+            else:
+                what = f"{len(cells)} cells under {len(names)} names of columns"
+                yield reader.line_num, DataError(f"{what}; put texts with commas in quotes")
     except csv.Error as error:
         raise DataError(f"{path.name}, line {reader.line_num}: not CSV that can be used ({error})") from None
 
@@ -58,10 +58,6 @@ def _whole_lines(path: Path, header: str, lines: Iterator[tuple[int, str]]) -> I
         except UnicodeEncodeError:
             raise DataError(f"{path.name}, line {number}: not UTF-8 text; save the file in UTF-8") from None
         yield text
-
-
-def _uneven(cells: list[str], names: list[str]) -> DataError:
-    return DataError(f"{len(cells)} cells under {len(names)} names of columns; put texts with commas in quotes")
 
 
 def _json_rows(path: Path) -> Iterator[NumberedRow]:
@@ -98,19 +94,15 @@ def _value(key: str, value: object) -> object:
         text = str(value).strip().lower()
         return True if text in _TRUE else False if text in _FALSE else value
     if isinstance(value, str) and key in ("reward", "fps", "progress", "world"):
-        return _parsed(value)
+        try:
+            return parse_json(value.strip()) if value.strip() else ""
+        except ValueError:
+            return value  # it spells no number, list or object
     return value
 
 
-def _parsed(text: str) -> object:
-    """Return the number, list or object that a cell spells; the text itself where it spells none."""
-    try:
-        return parse_json(text.strip()) if text.strip() else ""
-    except ValueError:
-        return text
-
-
 _PREFERRED = "metadata"  # the name of the table where there are several
+_tables = partial(files_with_suffix, suffixes=(".csv", ".tsv", ".jsonl", ".parquet"))
 
 
 def recognises(path: Path) -> bool:
@@ -138,11 +130,8 @@ def read_table_of_videos(path: Path) -> Contents:
 def notes(path: Path) -> tuple[Problem, ...]:
     """Return what is odd in the rows and stops no run."""
     table = _table(path)
-    return notes_of_rows(table.parent, islice(_sound_rows(table), ROWS.value))
-
-
-def _sound_rows(table: Path) -> Iterator[tuple[int, Row]]:
-    return ((number, row) for number, row in table_rows(table) if not isinstance(row, DataError))
+    sound = ((number, row) for number, row in table_rows(table) if not isinstance(row, DataError))
+    return notes_of_rows(table.parent, islice(sound, ROWS.value))
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:
@@ -159,14 +148,6 @@ def _table(path: Path) -> Path:
         names = ", ".join(table.name for table in tables)
         raise DataError(f"{path} holds several tables ({names}); name the one to read, such as {tables[0]}")
     return (preferred or tables)[0]
-
-
-def _tables(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path] if path.suffix.lower() in TABLE_SUFFIXES else []
-    names = sorted(path.iterdir()) if path.is_dir() else []
-    visible = [each for each in names if each.suffix.lower() in TABLE_SUFFIXES and not each.name.startswith(".")]
-    return [each for each in visible if each.is_file()]
 
 
 TABLE = Reader(

@@ -4,6 +4,7 @@ One rule deals whole tasks out to parts (`deal`); who draws the order keeps its 
 """
 
 import math
+from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
@@ -45,10 +46,7 @@ def split_by_task(
 ) -> dict[str, str]:
     """Return the split of each episode by its id; tasks come in random order, each to the split that lacks most."""
     groups = _joined_tasks(episodes, together)
-    counts: dict[str, int] = {}
-    for episode in episodes:
-        group = groups[task_key(episode)]
-        counts[group] = counts.get(group, 0) + 1
+    counts = Counter(groups[task_key(episode)] for episode in episodes)
     names = sorted(counts)
     order = rng_for(seed, "splits").permutation(len(names))
     chosen = deal({names[place]: counts[names[place]] for place in order}, shares)

@@ -30,7 +30,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
-from rewardlab.data.contract import Contents, Problem, Reader
+from rewardlab.data.contract import Batch, Contents, Problem, Reader, WrittenRow
 from rewardlab.data.reading import bounded_text, task_beside
 from rewardlab.data.safe_files import VIDEO_SUFFIXES, digest_of_file, digest_of_shared_file
 from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, opened, read_info, read_orientation
@@ -116,18 +116,15 @@ class VideoFile:
         with opened(self.path) as (container, stream):
             for packet in container.demux(stream):
                 for frame in packet.decode():
-                    self._require_sound(frame, index)
+                    if frame.is_corrupt:
+                        raise DataError(f"{self.path}: frame {index} is damaged; copy the file again")
+                    if (frame.width, frame.height) != (self.info.width, self.info.height):
+                        size = f"{frame.width} x {frame.height} pixels, not {self.info.width} x {self.info.height}"
+                        raise DataError(f"{self.path}: frame {index} has {size}; encode the video at one size")
                     yield frame
                     index += 1
                 if packet.is_corrupt:
                     raise DataError(f"{self.path}: the bytes of frame {index} are damaged; copy the file again")
-
-    def _require_sound(self, frame: "VideoFrame", index: int) -> None:
-        if frame.is_corrupt:
-            raise DataError(f"{self.path}: frame {index} is damaged; copy the file again")
-        if (frame.width, frame.height) != (self.info.width, self.info.height):
-            size = f"{frame.width} x {frame.height} pixels, not {self.info.width} x {self.info.height}"
-            raise DataError(f"{self.path}: frame {index} has {size}; encode the video at one size")
 
 
 def frame_policy(text: str) -> FramePolicy:
@@ -135,47 +132,42 @@ def frame_policy(text: str) -> FramePolicy:
     name, _, argument = text.partition(":")
     try:
         if name == "uniform" and int(argument) >= 2:
-            return lambda positions, fps: _uniform(len(positions), int(argument))
+            return lambda positions, _fps: spread_evenly(len(positions), int(argument))
         if name == "fps" and float(argument) > 0:
             return lambda positions, fps: _every(positions, fps / float(argument))
         if text == "all":
-            return lambda positions, fps: np.arange(len(positions))
+            return lambda positions, _fps: np.arange(len(positions))
     except ValueError:
         pass
     raise PlanError(f"frames must be uniform:N (N of at least 2), fps:X (X above 0) or all, got {text!r}")
 
 
 def sample_frames(episode: Episode, policy: FramePolicy) -> Episode:
-    """Return the episode with only the frames that the policy shows."""
-    return _without_hidden_frames(show_only(episode, policy(episode.clip.positions, episode.clip.fps)))
+    """Return the episode with only the frames that the policy shows.
 
-
-def _without_hidden_frames(episode: Episode) -> Episode:
-    """Let go of what a perturbation made and nobody will see; the frames of a video are shared and stay."""
-    source, kept = episode.clip.source, np.unique(episode.clip.order)
+    Frames that a perturbation made and nobody will see are let go; those of a video are shared and stay.
+    """
+    sampled = show_only(episode, policy(episode.clip.positions, episode.clip.fps))
+    source, kept = sampled.clip.source, np.unique(sampled.clip.order)
     if not isinstance(source, InMemoryFrames) or source.name or len(kept) == len(source.kept):
-        return episode
-    return replace(episode, clip=hold_frames(episode.clip, kept))
+        return sampled
+    return replace(sampled, clip=hold_frames(sampled.clip, kept))
 
 
-def _uniform(count: int, shown: int) -> Indices:
+def spread_evenly(count: int, shown: int) -> Indices:
+    """Return so many of a count of frames, the first and the last among them; all where there are fewer."""
     return np.unique(np.round(np.linspace(0, count - 1, min(shown, count))).astype(np.int64))
 
 
 def _every(positions: Positions, step: float) -> Indices:
     """Return, for each tick of a clock, the latest frame there is by then; and the last one."""
-    if positions.dtype == np.float64:
-        return _every_true_time(positions, step)
+    if positions.dtype == np.float64:  # frames at times of their own: those that stand in the picture at a tick
+        next_tick = np.ceil(positions / step - 1e-9) * step  # the first at or after each frame
+        shown = next_tick[:-1] < positions[1:] - 1e-9 * step
+        return np.unique(np.concatenate([[0], np.flatnonzero(shown), [len(positions) - 1]]))
     ticks = np.round(np.arange(0, positions[-1] + 0.5, max(step, 1.0)))
     latest = np.searchsorted(positions, ticks, side="right") - 1
     return np.unique(np.append(np.maximum(latest, 0), len(positions) - 1))
-
-
-def _every_true_time(positions: Positions, step: float) -> Indices:
-    """Return the frames that stand in the picture when a clock ticks, the first and the last."""
-    next_tick = np.ceil(positions / step - 1e-9) * step  # the first tick at or after each frame
-    shown = next_tick[:-1] < positions[1:] - 1e-9 * step
-    return np.unique(np.concatenate([[0], np.flatnonzero(shown), [len(positions) - 1]]))
 
 
 def _too_few(path: VideoLocation, decoded: int, wanted: int) -> str:
@@ -183,8 +175,6 @@ def _too_few(path: VideoLocation, decoded: int, wanted: int) -> str:
 
 
 # A part of a video: several episodes may follow each other in one file.
-
-_HALF = 0.5  # of a frame
 
 
 @dataclass(frozen=True, eq=False)
@@ -228,7 +218,9 @@ class VideoSegment:
             rgb = converter.reformat(frame, format="rgb24").to_ndarray()
             pixels.append(orientation.turn(rgb.astype(np.uint8, copy=False)))
             if len(pixels) == len(wanted):
-                return _stack(self.path, pixels)
+                if len({each.shape for each in pixels}) > 1:
+                    raise DataError(f"{self.path}: frames have different sizes; encode the video at one size")
+                return np.stack(pixels)
         missing = self.first + int(kept[len(pixels)])
         raise DataError(f"{self.path}: frame {missing} does not decode; the file is damaged, copy it again")
 
@@ -252,23 +244,14 @@ def segment_of_video(path: Path, info: VideoInfo, start: float, count: int) -> V
     """Return so many frames of a video from the one at a second on; DataError where the file does not hold them."""
     if info.stamps is None:
         raise DataError(f"{path}: frames without times cannot be told apart; encode the video again")
-    first = _frame_at(info, start)
+    apart = np.abs(info.positions - start * info.fps)
+    first = (
+        int(apart.argmin()) if apart.min() <= 0.5 else round(start * info.fps)
+    )  # within half a frame, else past the end
     if first + count > info.count:
         where = f"frames {first} to {first + count - 1}"
         raise DataError(f"{path}: {where} are asked for, but it holds {info.count}; copy the file again")
     return VideoSegment(path, first, info.stamps[first : first + count].copy(), info.frame_bytes)
-
-
-def _frame_at(info: VideoInfo, start: float) -> int:
-    """Return the frame that is shown closest to a second; one past the end where none is within half a frame."""
-    apart = np.abs(info.positions - start * info.fps)
-    return int(apart.argmin()) if apart.min() <= _HALF else round(start * info.fps)
-
-
-def _stack(path: Path, pixels: list[Frames]) -> Frames:
-    if len({each.shape for each in pixels}) > 1:
-        raise DataError(f"{path}: frames have different sizes; encode the video at one size")
-    return np.stack(pixels)
 
 
 # The check of a dataset: every frame is decoded, and none is kept.
@@ -301,23 +284,14 @@ def _damage(source: FrameSource) -> str | None:
     """Return what is wrong with the frames of a source, or None."""
     try:
         if isinstance(source, VideoFile):
-            _check_video(source)
+            with _LARGE if source.info.width * source.info.height > _LARGE_PIXELS else nullcontext():
+                source.check_frames()
         else:
-            _check_pieces(source)
+            for start in range(0, source.count, _FRAMES_AT_ONCE):
+                source.read(np.arange(start, min(start + _FRAMES_AT_ONCE, source.count)))
     except DataError as error:
         return str(error)
     return None
-
-
-def _check_video(video: VideoFile) -> None:
-    large = video.info.width * video.info.height > _LARGE_PIXELS
-    with _LARGE if large else nullcontext():
-        video.check_frames()
-
-
-def _check_pieces(source: FrameSource) -> None:
-    for start in range(0, source.count, _FRAMES_AT_ONCE):
-        source.read(np.arange(start, min(start + _FRAMES_AT_ONCE, source.count)))
 
 
 # One video file as a dataset of one episode; the task is in a task.txt beside it, or in its name.
@@ -363,6 +337,16 @@ def write_video(episode: Episode, target: Path) -> None:
             encode_pieces(
                 frame_pieces(episode.clip), partial, episode.clip.fps, times=None if is_plain else episode.times
             )
+
+
+def write_videos(folder: Path, batch: Batch, row_of: Callable[[Episode, str], WrittenRow]) -> list[WrittenRow]:
+    """Write one video per rollout, and return the row of each, made of the episode and the name of its video."""
+    rows = []
+    for rollout in batch.rollouts:
+        name = f"{rollout.name}.mp4"
+        write_video(rollout.first, folder / name)
+        rows.append(row_of(rollout.first, name))
+    return rows
 
 
 def frame_pieces(clip: Clip) -> Iterator[Frames]:
