@@ -259,7 +259,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
         model=base.model,
         args=arguments,
         train_dataset=prepared,
-        data_collator=lambda some: trainer_inputs(some, base, base.inputs.reply.length),
+        data_collator=lambda some: trainer_inputs(some, base, len(base.inputs.reply.labels(1))),
         callbacks=[Marks()],
     )
     trainer.train()

@@ -52,16 +52,14 @@ class Dinov2(nn.Module):
         x = frames.permute(0, 3, 1, 2).float()
         x = nn.functional.interpolate(x, size=2 * tokens * PATCH, mode="bilinear", antialias=True)
         mean, std = (torch.tensor(values, device=x.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
-        x = self.patches((x - mean) / std).flatten(2).transpose(1, 2) + self._positions(2 * tokens)
+        grid = self.positions.transpose(1, 2).unflatten(2, (_GRID, _GRID))
+        positions = nn.functional.interpolate(grid, size=2 * tokens, mode="bicubic", antialias=True)
+        x = self.patches((x - mean) / std).flatten(2).transpose(1, 2) + positions.flatten(2).transpose(1, 2)
         x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
         for block in self.blocks:
             x = block(x)
         maps = self.norm(x)[:, 1:].transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
         return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
-
-    def _positions(self, side: int) -> Tensor:
-        grid = self.positions.transpose(1, 2).unflatten(2, (_GRID, _GRID))
-        return nn.functional.interpolate(grid, size=side, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
 
 
 class _Block(nn.Module):
@@ -107,16 +105,15 @@ def _onnx_weights(source: Path) -> dict[str, NDArray[np.float16]]:
         if node.op_type == "MatMul" and node.input[1] in values:
             name = node.output[0].split("/MatMul")[0].strip("/").replace("/", ".")
             values[f"{name}.weight"] = values[node.input[1]].T
-    tensors = {_renamed(name): value for name, value in values.items() if not name.startswith("onnx::")}
+    tensors = {}
+    for name, value in values.items():
+        if not name.startswith("onnx::"):
+            for published, ours in _NAMES.items():
+                name = name.replace(published, ours)
+            tensors[name] = value
     tensors["first"] = 2 * values["cls_token"]  # in that graph its position is the same vector
     tensors["positions"] = next(value for value in values.values() if value.shape == (1, _GRID**2, WIDTH))
     return {name: tensors[name].astype(np.float16) for name in Dinov2().state_dict()}
-
-
-def _renamed(name: str) -> str:
-    for published, ours in _NAMES.items():
-        name = name.replace(published, ours)
-    return name
 
 
 # The vectors of word pieces: what a sentence encoder makes of each piece alone, reduced by PCA.
@@ -127,7 +124,6 @@ _BATCH = 512
 
 def make_word_vectors(encoder: Path, out: Path) -> None:
     """Write the table from a folder with all-MiniLM-L6-v2 (BERT, uncased): encode each piece, keep 128 components."""
-    import torch
     from transformers import AutoModel
 
     pieces = (encoder / "vocab.txt").read_text(encoding="utf-8").split("\n")
@@ -184,12 +180,9 @@ def gguf_upstream(path: Path, kind: str) -> Upstream:
     from gguf import GGUFReader
 
     fields = GGUFReader(path).fields
-    name, licence = (_text(fields.get(f"general.{key}")) for key in ("name", "license"))
+    found = (fields.get(f"general.{key}") for key in ("name", "license"))
+    name, licence = ("" if field is None else _shown(str(field.contents())) for field in found)
     return Upstream(_shown(f"{path.stem} ({name})" if name else path.stem), licence or NOT_STATED, kind)
-
-
-def _text(field: Any) -> str:
-    return _shown(str(field.contents())) if field is not None else ""
 
 
 def _shown(text: str) -> str:
@@ -216,20 +209,10 @@ def write_dinov2_folder(source: Path, folder: Path) -> None:
     from safetensors.torch import save_file
     from transformers import Dinov2Config
 
-    weights = _published_names(load_distillation_teacher(str(source), "cpu").state_dict())
-    side = int((weights["embeddings.position_embeddings"].shape[1] - 1) ** 0.5)
-    config = Dinov2Config(
-        hidden_size=WIDTH,
-        num_hidden_layers=LAYERS,
-        num_attention_heads=HEADS,
-        patch_size=PATCH,
-        image_size=side * PATCH,
-    )
-    config.save_pretrained(folder)
-    save_file({name: value.contiguous() for name, value in weights.items()}, folder / "model.safetensors")
-
-
-def _published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    weights = load_distillation_teacher(str(source), "cpu").state_dict()
+    side = int(weights["positions"].shape[1] ** 0.5)
+    shape = {"hidden_size": WIDTH, "num_hidden_layers": LAYERS, "num_attention_heads": HEADS, "patch_size": PATCH}
+    Dinov2Config(image_size=side * PATCH, **shape).save_pretrained(folder)
     first, positions = weights["first"], weights["positions"]
     found = {
         "embeddings.cls_token": first,  # with its position, which is therefore nothing below
@@ -249,7 +232,7 @@ def _published_names(weights: dict[str, Tensor]) -> dict[str, Tensor]:
                 found[f"{theirs}attention.attention.{name}.{kind}"] = part
         for number in (1, 2):
             found[f"{theirs}layer_scale{number}.lambda1"] = weights[f"{ours}scale{number}"]
-    return found
+    save_file({name: value.contiguous() for name, value in found.items()}, folder / "model.safetensors")
 
 
 # The weights of TinyViT from an ONNX file of the published network, under our names.
@@ -286,11 +269,8 @@ def _parameters(
         yield f"{name}.weight", next(convolutions)
         yield f"{name}.bias", next(convolutions)
 
-    for name in (
-        "stem1",
-        "stem2",
-        *(f"convolutions.{b}.conv{k}" for b in range(config.depths[0]) for k in _CONVOLUTIONS),
-    ):
+    blocks = [f"convolutions.{b}.conv{k}" for b in range(config.depths[0]) for k in _CONVOLUTIONS]
+    for name in ("stem1", "stem2", *blocks):
         yield from convolution(name)
     for stage, depth in enumerate(config.depths[1:]):
         for k in _CONVOLUTIONS:
@@ -298,17 +278,14 @@ def _parameters(
         for block in range(depth):
             ours, theirs = f"stages.{stage}.{block}", f"stages.{stage + 1}.blocks.{block}"
             yield from convolution(f"{ours}.around")
-            yield from _block(ours, theirs, named, matrices)
+            for name, published in _LINEAR.items():
+                yield f"{ours}.{name}.weight", next(matrices)
+                yield f"{ours}.{name}.bias", named[f"{theirs}.{published}.bias"]
+            for name, published in _NORMS.items():
+                for kind in ("weight", "bias"):
+                    yield f"{ours}.{name}.{kind}", named[f"{theirs}.{published}.{kind}"]
+            yield f"{ours}.biases", named[f"{theirs}.attn.attention_biases"]
     yield from ((f"norm.{kind}", named[f"head.norm.{kind}"]) for kind in ("weight", "bias"))
-
-
-def _block(ours: str, theirs: str, named: dict[str, Tensor], matrices: Iterator[Any]) -> Iterator[tuple[str, Tensor]]:
-    for name, published in _LINEAR.items():
-        yield f"{ours}.{name}.weight", next(matrices)
-        yield f"{ours}.{name}.bias", named[f"{theirs}.{published}.bias"]
-    for name, published in _NORMS.items():
-        yield from ((f"{ours}.{name}.{kind}", named[f"{theirs}.{published}.{kind}"]) for kind in ("weight", "bias"))
-    yield f"{ours}.biases", named[f"{theirs}.attn.attention_biases"]
 
 
 if __name__ == "__main__":

@@ -1,14 +1,12 @@
 """The held-out part of the catalog: drawn once when a training begins, then read from its folder."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.models.pocket import CatalogSplit, read_split
 from rewardlab.perturbations import PERTURBATIONS
-from rewardlab.perturbations.contract import Perturbation
 from rewardlab.worlds.edits import WORLD_EDITS
 
 # The goal is never shown here, so it cannot be hidden; an object of another colour would not be what the words say.
@@ -29,23 +27,19 @@ def recorded_split(folder: Path) -> CatalogSplit:
     return read_split(path)
 
 
-def split_of_variant(folder: Path, variant: str) -> CatalogSplit:
-    """Return the split of one variant; pocket-plain is trained with none of the catalog."""
-    split = recorded_split(folder)
-    return replace(split, train_perturbations=(), train_worlds=()) if variant == "pocket-plain" else split
-
-
 def draw_split() -> CatalogSplit:
     """Draw a fraction of every category of the catalog."""
     groups: dict[str, list[str]] = {}
-    for p in _video_perturbations():
+    # What changes a video, not the world it was rendered in.
+    videos = [p for p in PERTURBATIONS.own.values() if p.category != "pair" and not p.name.startswith("world_")]
+    for p in videos:
         groups.setdefault(p.category, []).append(p.name)
     drawn = [name for category, names in groups.items() for name in _drawn(category, names)]
     held_out = tuple(dict.fromkeys((*_CODEC_PERTURBATIONS, *drawn)))
     drawn_worlds = _drawn("world", [name for name in WORLD_EDITS if name not in _NEVER_TRAINED_WORLDS])
     held_out_worlds = (*drawn_worlds, *_NEVER_TRAINED_WORLDS)
     return CatalogSplit(
-        tuple(p.name for p in _video_perturbations() if p.name not in held_out),
+        tuple(p.name for p in videos if p.name not in held_out),
         tuple(name for name in WORLD_EDITS if name not in (*held_out_worlds, *_UNSUITABLE_WORLDS)),
         held_out,
         held_out_worlds,
@@ -55,8 +49,3 @@ def draw_split() -> CatalogSplit:
 def _drawn(category: str, names: list[str]) -> tuple[str, ...]:
     rng = rng_for(0, "kept away from pocket", category)
     return tuple(str(name) for name in rng.choice(sorted(names), round(_HELD_OUT_FRACTION * len(names)), replace=False))
-
-
-def _video_perturbations() -> list[Perturbation]:
-    """Return the perturbations that change a video, not the world it was rendered in."""
-    return [p for p in PERTURBATIONS.own.values() if p.category != "pair" and not p.name.startswith("world_")]

@@ -26,7 +26,7 @@ from rewardlab.core.terminal import one_line, terminal_console
 from rewardlab.training.optimizer import trained_parameters
 from rewardlab.training.processes import Processes
 
-WORK, STATE, BEST, CURVE = "training", "state.pt", "best.safetensors", "curve.jsonl"
+WORK, BEST = "training", "best.safetensors"
 TRAINED = "trained"  # the part of a state that is kept as the best weights
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
 
@@ -84,7 +84,8 @@ class TrainingFiles:
 def files_in(folder: Path, *, tensorboard: bool = False) -> TrainingFiles:
     """Return the files of a training that has a folder of its own."""
     work = folder / WORK
-    return TrainingFiles(work / STATE, folder / CURVE, work / BEST, folder / "tensorboard" if tensorboard else None)
+    board = folder / "tensorboard" if tensorboard else None
+    return TrainingFiles(work / "state.pt", folder / "curve.jsonl", work / BEST, board)
 
 
 def fit(
@@ -103,12 +104,15 @@ def fit(
     After every `eval_every` steps, and after the last, the trainable is validated and saved, and then a row is added to
     the curve; `log_every` adds rows of the losses in between. `show` is called after each step, with that row if any.
     """
-    progress = _resume(trainable, files)
+    progress = Progress()
+    if files.state.exists():
+        state = torch.load(files.state, map_location="cpu", weights_only=True)
+        progress = Progress(**state.pop("progress"))
+        trainable.restore(state)
     curve = Curve(files, progress.step) if processes.first else None
     recent = _Recent(name)
-    numbers = range(progress.step, steps)
     try:
-        for number, batch in zip(numbers, trainable.batches(progress.step), strict=True):
+        for number, batch in zip(range(progress.step, steps), trainable.batches(progress.step), strict=True):
             recent.add(trainable.step(number, batch))
             progress = replace(progress, step=number + 1)
             validates = progress.step % eval_every == 0 or progress.step == steps
@@ -129,15 +133,6 @@ def fit(
     return progress
 
 
-def _resume(trainable: Trainable, files: TrainingFiles) -> Progress:
-    if not files.state.exists():
-        return Progress()
-    state = torch.load(files.state, map_location="cpu", weights_only=True)
-    progress = Progress(**state.pop("progress"))
-    trainable.restore(state)
-    return progress
-
-
 def _save(
     trainable: Trainable, files: TrainingFiles, progress: Progress, error: float | None, processes: Processes
 ) -> Progress:
@@ -148,17 +143,13 @@ def _save(
     state = trainable.state()  # every process holds a part of it
     if processes.first:
         if better and files.best:
-            _save_tensors(files.best, state[TRAINED])
+            from safetensors.torch import save_file
+
+            with atomic_write(files.best) as partial:
+                save_file(state[TRAINED], partial)
         with atomic_write(files.state) as partial:
             torch.save({"progress": vars(progress), **state}, partial)
     return progress
-
-
-def _save_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    from safetensors.torch import save_file
-
-    with atomic_write(path) as partial:
-        save_file(tensors, partial)
 
 
 class _Recent:
@@ -204,14 +195,12 @@ class Curve:
             self._writer = SummaryWriter(str(files.tensorboard), purge_step=step + 1)
 
     def add(self, step: int, values: Mapping[str, float]) -> None:
-        """Add a row."""
         with self._path.open("a", encoding="utf-8") as handle:
             handle.write(json.dumps({"step": step, **values}) + "\n")
         for name, value in values.items() if self._writer else ():
             self._writer.add_scalar(name, value, step)
 
     def close(self) -> None:
-        """Write what is left."""
         if self._writer:
             self._writer.close()
 
@@ -235,7 +224,7 @@ def load_trainable(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
 
 
 class LiveView:
-    """A bar with the last loss and validation error on a terminal; lines on stderr elsewhere."""
+    """A bar with the last loss and validation error on a terminal; lines on stderr elsewhere. Use it as a context."""
 
     def __init__(self, what: str, total: int, done: int, *, quiet: bool = False) -> None:
         self._what, self._total, self._quiet, self._note = what, total, quiet, ""
@@ -249,8 +238,14 @@ class LiveView:
             self._task = self._bar.add_task("", total=total, completed=done, note="")
             self._bar.start()
 
+    def __enter__(self) -> "LiveView":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar:
+            self._bar.stop()
+
     def step(self, done: int, note: str = "") -> None:
-        """Show how much is done."""
         self._note = note or self._note
         if self._bar:
             self._bar.update(self._task, completed=done, note=self._note)
@@ -267,8 +262,3 @@ class LiveView:
             self._bar.console.print(one_line(text), markup=False, highlight=False)
         else:
             print(one_line(text), file=sys.stderr, flush=True)
-
-    def close(self) -> None:
-        """Leave the terminal as it is."""
-        if self._bar:
-            self._bar.stop()

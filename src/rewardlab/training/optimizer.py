@@ -26,25 +26,18 @@ class OptimizerConfig:
 
 
 def learning_rate(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Return the learning rate of a step, by the schedule that the config names."""
-    return SCHEDULES[config.schedule](step, steps, config)
+    """Return the learning rate of a step.
 
-
-def _cosine(step: int, steps: int, config: OptimizerConfig) -> float:
-    """A linear warm-up from zero, then half a cosine down to zero."""
+    `cosine` is a linear warm-up from zero, then half a cosine down to zero; `cosine-from-start` is half a cosine over
+    all steps, times a linear warm-up.
+    """
+    if config.schedule == "cosine-from-start":
+        done = step / steps
+        return config.lr * min(done / config.warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
     warmup = math.ceil(config.warmup * steps)
     if step < warmup:
         return config.lr * step / warmup
     return config.lr * 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, steps - warmup)))
-
-
-def _cosine_from_start(step: int, steps: int, config: OptimizerConfig) -> float:
-    """Half a cosine over all steps, times a linear warm-up."""
-    done = step / steps
-    return config.lr * min(done / config.warmup, 1.0) * 0.5 * (1 + math.cos(math.pi * done))
-
-
-SCHEDULES = {"cosine": _cosine, "cosine-from-start": _cosine_from_start}
 
 
 class MasterAdamW:
@@ -53,10 +46,16 @@ class MasterAdamW:
     def __init__(self, network: nn.Module, config: OptimizerConfig, device: str) -> None:
         self.working = trained_parameters(network)
         self.apart = any(p.dtype != torch.float32 for p in self.working.values())
-        self.masters = {name: _master(p) if self.apart else p for name, p in self.working.items()}
+        self.masters = {
+            name: nn.Parameter(p.detach().float().clone()) if self.apart else p for name, p in self.working.items()
+        }
         fused = {"fused": True} if device != "cpu" else {}
         self.counts_on = device  # where AdamW counts its steps: beside the parameters if it is fused
-        groups = _groups(list(self.masters.values()), config.weight_decay)
+        masters = self.masters.values()
+        groups: list[dict[str, Any]] = [
+            {"params": [p for p in masters if p.ndim >= 2], "weight_decay": config.weight_decay},
+            {"params": [p for p in masters if p.ndim < 2], "weight_decay": 0.0},
+        ]
         self.adamw = torch.optim.AdamW(groups, config.lr, config.betas, **fused)
         self.max_norm = config.max_norm
 
@@ -65,10 +64,9 @@ class MasterAdamW:
         """Add the gradients of a pass to those of the masters."""
         if not self.apart:
             return
-        pairs = [
-            (m, p) for m, p in zip(self.masters.values(), self.working.values(), strict=True) if p.grad is not None
-        ]
-        for master, parameter in pairs:
+        for master, parameter in zip(self.masters.values(), self.working.values(), strict=True):
+            if parameter.grad is None:
+                continue
             if master.grad is None:
                 master.grad = parameter.grad.float()
             else:
@@ -116,16 +114,6 @@ class MasterAdamW:
 def trained_parameters(model: nn.Module) -> dict[str, nn.Parameter]:
     """Return the parameters that are trained, by name."""
     return {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
-
-
-def _master(parameter: nn.Parameter) -> nn.Parameter:
-    return nn.Parameter(parameter.detach().float().clone())
-
-
-def _groups(parameters: list[nn.Parameter], decay: float) -> list[dict[str, Any]]:
-    """Return the parameters, of which matrices decay and all else does not."""
-    parts = {flat: [p for p in parameters if (p.ndim < 2) == flat] for flat in (False, True)}
-    return [{"params": parts[False], "weight_decay": decay}, {"params": parts[True], "weight_decay": 0.0}]
 
 
 def _plain(name: str) -> str:

@@ -12,9 +12,7 @@ from torch import Tensor, nn
 from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import choose_device
 
-_PATIENCE = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
-_SHARDED = "ACCELERATE_USE_FSDP"  # which `accelerate launch` sets where its file says so
-_LOADED_BY_FIRST = "FSDP_CPU_RAM_EFFICIENT_LOADING"
+_TIMEOUT = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
 
 
 @dataclass(frozen=True)
@@ -84,13 +82,13 @@ def open_processes(device: str) -> Processes:
         raise PlanError(
             "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
         ) from None
-    os.environ[_LOADED_BY_FIRST] = "false"  # else transformers leaves the others' weights empty, for accelerate to fill
-    patience = InitProcessGroupKwargs(timeout=_PATIENCE)
-    accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[patience])
+    # Else transformers leaves the weights of all but the first process empty, for accelerate to fill.
+    os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
+    accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)])
     if accelerator.num_processes < 2:
         raise PlanError(
             "several processes were started that do not know of each other; start them by accelerate launch"
         )
     place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
-    sharded = os.environ.get(_SHARDED, "").lower() == "true"
+    sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"  # `accelerate launch` sets it
     return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator, sharded)

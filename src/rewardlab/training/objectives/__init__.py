@@ -84,7 +84,28 @@ def train_objective(
         rewardlab train objective triplet --backbone dino=dinov2_vits14.onnx+MINILM --out mine
         rewardlab train objective triplet,vip --backbone CLIP_FOLDER --data DATA --seeds 0,1,2
     """
-    return _do_steps(objective_settings(**locals()))
+    settings = objective_settings(**locals())
+    require_parts(settings)
+    from rewardlab.core.run import claim_folder
+    from rewardlab.training.objectives.backbones import name_backbone
+    from rewardlab.training.objectives.losses import name_objective
+
+    objectives = tuple(name_objective(text) for text in settings.objectives)
+    backbones = tuple(name_backbone(text) for text in settings.backbone)
+    if len(objectives) > 1 and settings.against not in [each.text for each in objectives]:
+        raise PlanError(f"against names {settings.against!r}, which is not among the objectives; name one that is")
+    begun = {name: str(value) for name, value in vars(settings).items() if name not in _FREE}
+    claim_folder(settings.out / "begun.json", begun)
+    table = _clips(settings)
+    if table is None:
+        return ()
+    _check_truth(table, objectives)
+    cells = _cells(settings, table) if settings.does("perturb") else None
+    if cells is None or not settings.does("features"):
+        return ()
+    from rewardlab.training.objectives.comparison import Comparing, compare_all
+
+    return compare_all(Comparing(settings, table, cells, objectives), backbones)
 
 
 @dataclass(frozen=True)
@@ -138,7 +159,6 @@ class ObjectiveSettings:
         return self.eval_every or max(1, self.steps // 4)
 
     def does(self, step: str) -> bool:
-        """Tell whether this step is to be done."""
         return STEPS.index(step) <= STEPS.index(self.stop_after)
 
 
@@ -151,23 +171,19 @@ def objective_settings(**given: Any) -> ObjectiveSettings:
     find({step: step for step in STEPS}, settings.stop_after, "step")
     if not settings.seeds or not settings.data:
         raise PlanError("train objective needs at least one seed and one dataset")
-    _check_counts(settings)
-    if not 0 < settings.holdout < 1 or settings.lr <= 0:
-        said = f"got {settings.holdout} and {settings.lr}"
-        raise PlanError(f"holdout is a fraction between 0 and 1 and lr above 0, {said}")
-    names = [backbone_name(text) for text in settings.backbone]
-    if len(set(names)) < len(names):
-        raise PlanError(f"two backbones are called {names[0]!r}; name them apart, as a=FOLDER,b=FOLDER")
-    return settings
-
-
-def _check_counts(settings: ObjectiveSettings) -> None:
     least = {"steps": 1, "batch_size": 2, "tuning": 1, "frames": 2, "size": 16, "views": 1, "rollouts": 1}
     least |= {"val_rollouts": 2, "near_misses": 0, "perturbed_clips": 1, "align_steps": 0, "eval_every": 0}
     least |= {"lora": 1, "n_resamples": 100}
     wrong = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
     if wrong:
         raise PlanError(f"settings are too small: {', '.join(wrong)} is needed")
+    if not 0 < settings.holdout < 1 or settings.lr <= 0:
+        got = f"got {settings.holdout} and {settings.lr}"
+        raise PlanError(f"holdout is a fraction between 0 and 1 and lr above 0, {got}")
+    names = [backbone_name(text) for text in settings.backbone]
+    if len(set(names)) < len(names):
+        raise PlanError(f"two backbones are called {names[0]!r}; name them apart, as a=FOLDER,b=FOLDER")
+    return settings
 
 
 def backbone_name(text: str) -> str:
@@ -183,30 +199,6 @@ _FREE = (
 )
 
 
-def _do_steps(settings: ObjectiveSettings) -> tuple[str, ...]:
-    """Do every step that is not done yet, and return the model strings of what was trained."""
-    require_parts(settings)
-    from rewardlab.core.run import claim_folder
-    from rewardlab.training.objectives.backbones import name_backbone
-    from rewardlab.training.objectives.losses import name_objective
-
-    objectives = tuple(name_objective(text) for text in settings.objectives)
-    backbones = tuple(name_backbone(text) for text in settings.backbone)
-    _check_against(settings, objectives)
-    begun = {name: str(value) for name, value in vars(settings).items() if name not in _FREE}
-    claim_folder(settings.out / "begun.json", begun)
-    table = _clips(settings)
-    if table is None:
-        return ()
-    _check_truth(table, objectives)
-    cells = _cells(settings, table) if settings.does("perturb") else None
-    if cells is None or not settings.does("features"):
-        return ()
-    from rewardlab.training.objectives.comparison import Comparing, compare_all
-
-    return compare_all(Comparing(settings, table, cells, objectives), backbones)
-
-
 def require_parts(settings: ObjectiveSettings) -> None:
     """Say what is not installed or not named before anything is read."""
     if not settings.backbone:
@@ -216,40 +208,23 @@ def require_parts(settings: ObjectiveSettings) -> None:
         raise PlanError(f"train objective needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
 
 
-def _check_against(settings: ObjectiveSettings, objectives: "tuple[NamedObjective, ...]") -> None:
-    if len(objectives) > 1 and settings.against not in [each.text for each in objectives]:
-        raise PlanError(f"against names {settings.against!r}, which is not among the objectives; name one that is")
-
-
 def _clips(settings: ObjectiveSettings) -> "ClipTable | None":
     """Return the clips, made now where they are not there; None where --stop-after comes before."""
+    from rewardlab.core.run import timed
     from rewardlab.training.objectives.clips import list_files, listed_files, read_shards
 
-    folder = settings.out / "clips"
+    folder, simulated = settings.out / "clips", settings.data == (SIMULATOR,)
     if listed_files(folder) is None:
-        made = _make_clips(settings)
-        if made is None:
-            return None
-        list_files(folder, made)
-    return read_shards(listed_files(folder) or []) if settings.does("render") else None
+        from rewardlab.training.objectives.sources import dataset_shards, render_clips, simulate
 
-
-def _make_clips(settings: ObjectiveSettings) -> list[Path] | None:
-    from rewardlab.core.run import timed
-
-    if settings.data != (SIMULATOR,):
-        from rewardlab.training.objectives.sources import dataset_shards
-
+        if simulated:
+            with timed(settings.out / SECONDS, "simulate"):
+                simulate(settings)
+            if not settings.does("render"):
+                return None
         with timed(settings.out / SECONDS, "render"):
-            return dataset_shards(settings)
-    from rewardlab.training.objectives.sources import render_clips, simulate
-
-    with timed(settings.out / SECONDS, "simulate"):
-        simulate(settings)
-    if not settings.does("render"):
-        return None
-    with timed(settings.out / SECONDS, "render"):
-        return render_clips(settings)
+            list_files(folder, render_clips(settings) if simulated else dataset_shards(settings))
+    return read_shards(listed_files(folder) or []) if settings.does("render") else None
 
 
 def _cells(settings: ObjectiveSettings, table: "ClipTable") -> "PerturbedFrames":

@@ -9,7 +9,6 @@ import shutil
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -89,9 +88,21 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
         return out
     out.mkdir(parents=True, exist_ok=True)
     pixels, image_width = _write_image_encoder(backbone.vision, out / IMAGE_ENCODER)
-    text_width = _write_text_encoder(backbone.text, out / TEXT_ENCODER)
-    _write_upstreams(backbone.vision, backbone.text, out)
-    config = PairConfig(MODEL_TYPE, pixels, _GRID, image_width, text_width, _HIDDEN, _WIDTH)
+    kind = model_type(backbone.text) if backbone.text.is_dir() else "a file"
+    if kind not in TEXT_TYPES:
+        got = f"{kind} in {backbone.text}"
+        raise PlanError(f"a sentence encoder is a folder of type {' or '.join(TEXT_TYPES)}, got {got}")
+    _copy(backbone.text, out / TEXT_ENCODER, ("config.json", WEIGHTS, *_TOKENIZER_FILES))
+    _halve(out / TEXT_ENCODER / WEIGHTS)
+    text_config = json.loads((out / TEXT_ENCODER / "config.json").read_text(encoding="utf-8"))
+    published = TINY_VIT_5M if model_type(out / IMAGE_ENCODER) == TINY_VIT else DINOV2
+    parts = {
+        "image encoder": folder_upstream(backbone.vision) if backbone.vision.is_dir() else published,
+        "sentence encoder": folder_upstream(backbone.text),
+    }
+    said = {part: f"{upstream.name}, licence {upstream.licence}" for part, upstream in parts.items()}
+    (out / UPSTREAM).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+    config = PairConfig(MODEL_TYPE, pixels, _GRID, image_width, int(text_config["hidden_size"]), _HIDDEN, _WIDTH)
     load_encoders(out, config)  # what does not load is said before anything is trained
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
@@ -99,18 +110,6 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
     with atomic_write(out / "config.json") as partial:
         partial.write_text(json.dumps(asdict(config), indent=1) + "\n", encoding="utf-8")
     return out
-
-
-def _write_upstreams(vision: Path, text: Path, out: Path) -> None:
-    """Write down where both encoders come from, for model cards."""
-    kind = model_type(out / IMAGE_ENCODER)
-    published = TINY_VIT_5M if kind == TINY_VIT else DINOV2
-    parts = {
-        "image encoder": folder_upstream(vision) if vision.is_dir() else published,
-        "sentence encoder": folder_upstream(text),
-    }
-    said = {part: f"{upstream.name}, licence {upstream.licence}" for part, upstream in parts.items()}
-    (out / UPSTREAM).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
 
 
 def read_upstreams(folder: Path) -> str:
@@ -129,19 +128,10 @@ def write_projections(folder: Path, projections: Projections) -> None:
         save_file(tensors, partial)
 
 
-def copy_encoders(source: Path, folder: Path) -> None:
-    """Give a folder the config and encoders of another pair; files are linked where that is possible."""
-    for name in (IMAGE_ENCODER, TEXT_ENCODER):
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for path in (source / name).iterdir():
-            link_or_copy(path, folder / name / path.name)
-    for name in ("config.json", UPSTREAM):
-        if (source / name).is_file():
-            shutil.copyfile(source / name, folder / name)
-
-
 def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
     """Write an image encoder in half precision; return the side of its frames and the width of its features."""
+    from safetensors.torch import save_file
+
     try:
         if source.is_dir():
             return _copy_image_encoder(source, folder)
@@ -151,7 +141,10 @@ def _write_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
             _halve(folder / WEIGHTS)
             return _DINOV2_PIXELS, DINOV2_WIDTH
         config = TinyVitConfig()
-        _write_weights(folder, tiny_vit_weights(source, config), asdict(config))
+        weights = tiny_vit_weights(source, config)
+        folder.mkdir(parents=True, exist_ok=True)
+        save_file({name: value.half().contiguous() for name, value in weights.items()}, folder / WEIGHTS)
+        (folder / "config.json").write_text(json.dumps(asdict(config)) + "\n", encoding="utf-8")
         return _TINY_VIT_PIXELS, config.hidden_size
     except RewardlabError:
         raise
@@ -174,16 +167,6 @@ def _copy_image_encoder(source: Path, folder: Path) -> tuple[int, int]:
     return min(int(config["image_size"]), 8 * side), int(config["hidden_size"])
 
 
-def _write_text_encoder(source: Path, folder: Path) -> int:
-    kind = model_type(source) if source.is_dir() else "a file"
-    if kind not in TEXT_TYPES:
-        raise PlanError(f"a sentence encoder is a folder of type {' or '.join(TEXT_TYPES)}, got {kind} in {source}")
-    _copy(source, folder, ("config.json", WEIGHTS, *_TOKENIZER_FILES))
-    _halve(folder / WEIGHTS)
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    return int(config["hidden_size"])
-
-
 def _copy(source: Path, folder: Path, names: tuple[str, ...]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name in names:
@@ -200,40 +183,11 @@ def _halve(path: Path) -> None:
         save_file(tensors, partial, metadata={"format": "pt"})
 
 
-def _write_weights(folder: Path, tensors: dict[str, Any], config: dict[str, Any]) -> None:
-    from safetensors.torch import save_file
-
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file({name: value.half().contiguous() for name, value in tensors.items()}, folder / WEIGHTS)
-    (folder / "config.json").write_text(json.dumps(config) + "\n", encoding="utf-8")
-
-
 # A backbone as a training sees it: inputs that never change and are stored, and what is trained on top of them.
 #
 # Of a projected pair the encoders are frozen: the inputs are their features, and the projections are trained. Of CLIP
-# and SigLIP the inputs are pixels and tokens, and LoRA adapters in every layer are trained.
-
-
-class TrainablePair(Protocol):
-    """What trainings, evaluations and result folders need of a backbone."""
-
-    folder: Path
-    network: nn.Module  # its parameters that want gradients are trained
-
-    def image_inputs(self, frames: Frames) -> Tensor:
-        """Return what is stored of frames, one row each."""
-
-    def text_inputs(self, texts: Sequence[str]) -> Tensor:
-        """Return what is stored of texts, one row each."""
-
-    def images(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per stored frame."""
-
-    def texts(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per stored text."""
-
-    def write(self, folder: Path) -> None:
-        """Write the pair as it is now, as a folder for `contrastive:`."""
+# and SigLIP the inputs are pixels and tokens, and LoRA adapters in every layer are trained. Both kinds turn frames and
+# texts into inputs, one row each, and inputs into unit vectors; `write` makes a folder for `contrastive:`.
 
 
 class TrainableProjections:
@@ -244,24 +198,23 @@ class TrainableProjections:
         self.network: nn.Module = pair.projections.requires_grad_(True)
 
     def image_inputs(self, frames: Frames) -> Tensor:
-        """Return the tokens of frames."""
         return self.pair.image_tokens(list(frames)).half()
 
     def text_inputs(self, texts: Sequence[str]) -> Tensor:
-        """Return the sentence vectors of texts."""
         return self.pair.sentence_vectors(texts).half()
 
     def images(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per frame."""
         return nn.functional.normalize(self.pair.projections.images(inputs), dim=-1)
 
     def texts(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per text."""
         return nn.functional.normalize(self.pair.projections.texts(inputs), dim=-1)
 
     def write(self, folder: Path) -> None:
-        """Write the encoders as they were and the projections as they are."""
-        copy_encoders(self.folder, folder)
+        for name in (IMAGE_ENCODER, TEXT_ENCODER):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            for path in (self.folder / name).iterdir():
+                link_or_copy(path, folder / name / path.name)
+        _copy(self.folder, folder, ("config.json", UPSTREAM))
         write_projections(folder, self.pair.projections)
 
 
@@ -270,10 +223,12 @@ class TrainableAdapters:
 
     def __init__(self, folder: Path, pair: ClipPair, rank: int) -> None:
         self.folder, self.pair = folder, pair
-        self.network: nn.Module = _with_adapters(pair.model, rank)
+        layers = [n for n, module in pair.model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
+        with torch.random.fork_rng(devices=()):
+            torch.manual_seed(0)
+            self.network = add_lora(pair.model, rank, layers, "CLIP and SigLIP are trained by LoRA, which needs peft")
 
     def image_inputs(self, frames: Frames) -> Tensor:
-        """Return the pixels as the model takes them."""
         pixels: Tensor = self.pair.pixels(list(frames)).half()
         return pixels
 
@@ -283,47 +238,36 @@ class TrainableAdapters:
         return torch.stack([made["input_ids"], made["attention_mask"]], 1)
 
     def images(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per frame."""
         return nn.functional.normalize(self.pair.embed_pixels(inputs.to(self.pair.model.dtype)), dim=-1)
 
     def texts(self, inputs: Tensor) -> Tensor:
-        """Return a unit vector per text."""
         return nn.functional.normalize(self.pair.embed_tokens(inputs[:, 0], inputs[:, 1]), dim=-1)
 
     def write(self, folder: Path) -> None:
         """Write the model with its adapters merged, and the files of its tokenizer and image processor."""
         folder.mkdir(parents=True, exist_ok=True)
-        network: Any = self.network
-        network.merge_adapter()
+        source = self.pair.model
+        self.network.merge_adapter()
         try:
-            self._write_merged(folder)
+            plain = {n.replace(".base_layer", ""): p for n, p in source.state_dict().items() if "lora_" not in n}
+            model = type(source)(source.config)
+            model.load_state_dict({name: value.cpu() for name, value in plain.items()})
+            model.config._name_or_path = ""  # else the path on this machine would be saved
+            model.save_pretrained(folder)
         finally:
-            network.unmerge_adapter()
+            self.network.unmerge_adapter()
         for path in self.folder.iterdir():
             if path.suffix in (".json", ".txt", ".model") and path.name != "config.json" and "index" not in path.name:
                 shutil.copyfile(path, folder / path.name)
 
-    def _write_merged(self, folder: Path) -> None:
-        plain = {n.replace(".base_layer", ""): p for n, p in self.pair.model.state_dict().items() if "lora_" not in n}
-        model = type(self.pair.model)(self.pair.model.config)
-        model.load_state_dict({name: value.cpu() for name, value in plain.items()})
-        model.config._name_or_path = ""  # else the path on this machine would be saved
-        model.save_pretrained(folder)
 
-
-def _with_adapters(model: Any, rank: int) -> nn.Module:
-    layers = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
-    with torch.random.fork_rng(devices=()):
-        torch.manual_seed(0)
-        adapted: nn.Module = add_lora(model, rank, layers, "CLIP and SigLIP are trained by LoRA, which needs peft")
-    return adapted
+TrainablePair = TrainableProjections | TrainableAdapters
 
 
 def load_pair(folder: Path, device: str, rank: int) -> TrainablePair:
     """Return the backbone in a folder, in full precision, ready to be trained."""
     if model_type(folder) == MODEL_TYPE:
-        return load_checkpoint(
-            str(folder), lambda place: TrainableProjections(folder, load_projected_pair(folder, device, torch.float32))
-        )
+        projected = load_checkpoint(str(folder), lambda _: load_projected_pair(folder, device, torch.float32))
+        return TrainableProjections(folder, projected)
     pair = load_checkpoint(str(folder), lambda place: load_clip_pair(place, "main", device, torch.float32))
     return TrainableAdapters(folder, pair, rank)

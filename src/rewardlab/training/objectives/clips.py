@@ -1,7 +1,7 @@
 """The tables on disk: clips with what is true of them, and perturbed last frames."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -44,21 +44,17 @@ class ClipTable:
     pixels: Frames
 
     def rows(self, part: str) -> NDArray[np.int64]:
-        """Return which clips are in a part."""
         return np.flatnonzero([clip.part == part for clip in self.clips])
 
     def take(self, rows: NDArray[np.int64]) -> "ClipTable":
-        """Return some of the clips."""
         return ClipTable(tuple(self.clips[row] for row in rows), self.progress[rows], self.pixels[rows])
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
-        """Return the names of all tasks."""
         return tuple(sorted({clip.task for clip in self.clips}))
 
     @cached_property
     def facts(self) -> ClipFacts:
-        """Return what measures need to know."""
         number = {name: place for place, name in enumerate(self.tasks)}
         columns = [(number[c.task], c.level, c.success) for c in self.clips]
         task, level, success = np.array(columns, np.int64).reshape(-1, 3).T
@@ -86,18 +82,17 @@ def write_shard(path: Path, table: ClipTable) -> None:
 
 def read_shards(paths: Sequence[Path]) -> ClipTable:
     """Return the clips of all shards, in this order."""
-    tables = [_read_shard(path) for path in paths]
-    clips = tuple(clip for table in tables for clip in table.clips)
+    clips: list[ClipFact] = []
+    progress, pixels = [], []
+    for path in paths:
+        with np.load(path) as table:
+            rows: list[dict[str, Any]] = json.loads(bytes(table["clips"]).decode())
+            clips += [ClipFact(**row | {"texts": tuple(row["texts"])}) for row in rows]
+            progress.append(table["progress"])
+            pixels.append(table["pixels"])
     if not clips:
         raise DataError("there is no clip to train on; is the dataset empty?")
-    return ClipTable(clips, *(np.concatenate([vars(t)[name] for t in tables]) for name in ("progress", "pixels")))
-
-
-def _read_shard(path: Path) -> ClipTable:
-    with np.load(path) as table:
-        rows: list[Mapping[str, Any]] = json.loads(bytes(table["clips"]).decode())
-        clips = tuple(ClipFact(**{**row, "texts": tuple(row["texts"])}) for row in rows)
-        return ClipTable(clips, table["progress"], table["pixels"])
+    return ClipTable(tuple(clips), np.concatenate(progress), np.concatenate(pixels))
 
 
 def list_files(folder: Path, paths: Sequence[Path]) -> None:

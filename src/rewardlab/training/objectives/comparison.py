@@ -2,12 +2,13 @@
 
 import base64
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import RunError
@@ -34,6 +35,7 @@ from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTab
 from rewardlab.training.objectives.features import encode_inputs, evaluated_rows, load_inputs, make_sampler
 from rewardlab.training.objectives.losses import NamedObjective, name_objective
 from rewardlab.training.objectives.train import (
+    LEVELS,
     TrainContext,
     TrainingJob,
     clip_values,
@@ -41,9 +43,8 @@ from rewardlab.training.objectives.train import (
     load_best,
     make_job,
     model_string,
-    training_folder,
+    slug,
     tune,
-    write_levels,
     write_result,
 )
 from rewardlab.training.optimizer import OptimizerConfig, trained_parameters
@@ -62,41 +63,18 @@ class EvaluatedValues:
     cells: Numbers
     by_time: bool = False  # the length baseline: rewards belong to the time, not to what a frame shows
 
-    @property
-    def test_reversed(self) -> Numbers:
-        """Return the rewards of the test clips shown backwards."""
-        return self.test if self.by_time else self.test[:, ::-1]
 
-
+@torch.no_grad()
 def evaluate_frames(context: TrainContext, cells: PerturbedFrames) -> EvaluatedValues:
     """Return the rewards of the pair as it is now."""
     validation, test = (clip_values(context, context.evaluated.rows(part)) for part in (VALIDATION, TEST))
-    return EvaluatedValues(validation, test, _cell_values(context, cells))
-
-
-@torch.no_grad()
-def _cell_values(context: TrainContext, cells: PerturbedFrames) -> Numbers:
     parts = [np.zeros(0)]
     for start in range(0, len(cells), _CELLS_AT_ONCE):
         some = slice(start, start + _CELLS_AT_ONCE)
         images = context.pair.images(context.store.cells[some].to(context.device))
         texts = context.pair.texts(context.store.text_rows(cells.texts[some]).to(context.device))
         parts.append((images * texts).sum(-1).double().cpu().numpy())
-    return np.concatenate(parts)
-
-
-def length_values(evaluated: ClipTable, cells: PerturbedFrames) -> EvaluatedValues:
-    """Return the rewards of the length baseline: how late a frame is."""
-    time = np.linspace(0, 1, evaluated.pixels.shape[1])
-    validation, test = (np.tile(time, (len(evaluated.rows(part)), 1)) for part in (VALIDATION, TEST))
-    return EvaluatedValues(validation, test, np.ones(len(cells)), by_time=True)
-
-
-def write_values(path: Path, values: EvaluatedValues) -> None:
-    """Write rewards as arrays, without pickles."""
-    with atomic_write(path) as partial, partial.open("wb") as handle:
-        arrays = {"validation": values.validation, "test": values.test, "cells": values.cells}
-        np.savez_compressed(handle, allow_pickle=False, **arrays)
+    return EvaluatedValues(validation, test, np.concatenate(parts))
 
 
 def read_values(path: Path) -> EvaluatedValues:
@@ -118,23 +96,16 @@ def measures(evaluated: ClipTable, cells: PerturbedFrames, values: EvaluatedValu
     """Return every measure of the test clips."""
     test, level_map = only(evaluated, TEST), calibration(evaluated, values)
     levels = np.interp(values.test[:, -1], level_map.similarities, level_map.levels)
-    found = measure_values(values.test, levels, test.facts, values.test_reversed)
+    backwards = values.test if values.by_time else values.test[:, ::-1]
+    found = measure_values(values.test, levels, test.facts, backwards)
     if len(cells):
         said = np.interp(values.cells, level_map.similarities, level_map.levels)
-        found["robustness_auc"] = robustness(levels, said, test.facts, _cell_facts(test, cells))
+        row = {clip.id: place for place, clip in enumerate(test.clips)}
+        name = {perturbation: place for place, perturbation in enumerate(dict.fromkeys(cells.perturbations))}
+        numbers = ([row[clip] for clip in cells.clips], [name[each] for each in cells.perturbations])
+        columns = (np.array(column, np.int64) for column in (*numbers, cells.severities, cells.levels))
+        found["robustness_auc"] = robustness(levels, said, test.facts, PerturbedLevels(*columns))
     return found
-
-
-def _cell_facts(test: ClipTable, cells: PerturbedFrames) -> PerturbedLevels:
-    row = {clip.id: place for place, clip in enumerate(test.clips)}
-    name = {perturbation: place for place, perturbation in enumerate(dict.fromkeys(cells.perturbations))}
-    columns = (
-        [row[clip] for clip in cells.clips],
-        [name[perturbation] for perturbation in cells.perturbations],
-        cells.severities,
-        cells.levels,
-    )
-    return PerturbedLevels(*(np.array(column, np.int64) for column in columns))
 
 
 # From the rewards of all trainings to the record of the comparison: table, curves and traces.
@@ -153,55 +124,18 @@ class EvaluatedBackbone:
     alone: EvaluatedValues
 
 
-def compare(
-    settings: ObjectiveSettings,
-    table: ClipTable,
-    cells: PerturbedFrames,
-    backbones: Sequence[EvaluatedBackbone],
-    seconds: Mapping[str, float],
-) -> Comparison:
-    """Return the whole comparison."""
-    evaluated = table.take(np.flatnonzero([clip.part != TRAIN for clip in table.clips]))
-    test = only(evaluated, TEST)
-    trainings = [found for one in backbones for found in _measured(one, evaluated, cells)]
-    made = objective_table(trainings, test.facts.task, test.groups, settings.against, settings.n_resamples)
-    return Comparison(
-        command=as_command("train objective", train_objective, vars(settings)),
-        facts=_facts(settings, table, cells),
-        against=settings.against,
-        objectives=_entries(backbones),
-        controls=(BACKBONE, LENGTH),
-        groups={
-            name: len({test.clips[row].task for row in np.flatnonzero(kept)}) for name, kept in test.groups.items()
-        },
-        cells=made[0],
-        contrasts=made[1],
-        curves=tuple(curve for one in backbones for curve in _curves(one)),
-        traces=tuple(trace for one in backbones for trace in _traces(one, test)),
-        seconds=dict(seconds),
-    )
-
-
 def _measured(one: EvaluatedBackbone, evaluated: ClipTable, cells: PerturbedFrames) -> list[MeasuredTrainings]:
     found = [
         MeasuredTrainings(one.name, name, tuple(measures(evaluated, cells, values) for values in seeds))
         for name, seeds in one.values.items()
     ]
-    alone, length = measures(evaluated, cells, one.alone), measures(evaluated, cells, length_values(evaluated, cells))
-    controls = {BACKBONE: alone, LENGTH: length}
-    return found + [MeasuredTrainings(one.name, name, (own,), control=True) for name, own in controls.items()]
-
-
-def _entries(backbones: Sequence[EvaluatedBackbone]) -> tuple[ObjectiveEntry, ...]:
-    return tuple(
-        ObjectiveEntry(
-            name,
-            jobs[0].objective.entry.summary,
-            jobs[0].objective.entry.needs,
-            {one.name: _chosen(one.jobs[name][0]) for one in backbones},
-        )
-        for name, jobs in backbones[0].jobs.items()
-    )
+    time = np.linspace(0, 1, evaluated.pixels.shape[1])  # all that the length baseline knows: how late a frame is
+    validation, test = (np.tile(time, (len(evaluated.rows(part)), 1)) for part in (VALIDATION, TEST))
+    controls = {BACKBONE: one.alone, LENGTH: EvaluatedValues(validation, test, np.ones(len(cells)), True)}
+    return found + [
+        MeasuredTrainings(one.name, name, (measures(evaluated, cells, values),), control=True)
+        for name, values in controls.items()
+    ]
 
 
 def _chosen(job: TrainingJob) -> str:
@@ -226,22 +160,20 @@ def _traces(one: EvaluatedBackbone, test: ClipTable) -> list[RewardTrace]:
         wanted = 1 if "," in name else 0 if name.startswith("unseen") else None
         if wanted is not None:
             shown |= {int(row): name for row in np.flatnonzero(kept & (test.facts.success == wanted))[:1]}
-    return [_trace(one, test, row, group) for row, group in shown.items()]
-
-
-def _trace(one: EvaluatedBackbone, test: ClipTable, row: int, group: str) -> RewardTrace:
-    clip = test.clips[row]
     every = {name: seeds[0] for name, seeds in one.values.items()} | {BACKBONE: one.alone}
-    return RewardTrace(
-        one.name,
-        clip.id,
-        clip.asked,
-        group,
-        clip.success == 1,
-        tuple(none_if_nan(float(value)) for value in test.progress[row]),
-        {name: tuple(values.test[row].tolist()) for name, values in every.items()},
-        _stills(test.pixels[row]),
-    )
+    return [
+        RewardTrace(
+            one.name,
+            test.clips[row].id,
+            test.clips[row].asked,
+            group,
+            test.clips[row].success == 1,
+            tuple(none_if_nan(float(value)) for value in test.progress[row]),
+            {name: tuple(values.test[row].tolist()) for name, values in every.items()},
+            _stills(test.pixels[row]),
+        )
+        for row, group in shown.items()
+    ]
 
 
 def _stills(frames: Frames) -> str:
@@ -268,9 +200,6 @@ def _facts(settings: ObjectiveSettings, table: ClipTable, cells: PerturbedFrames
     )
 
 
-_ALIGNMENT = "infonce"
-
-
 @dataclass(frozen=True, eq=False)
 class Comparing:
     """What is compared on which clips."""
@@ -280,37 +209,66 @@ class Comparing:
     cells: PerturbedFrames
     objectives: tuple[NamedObjective, ...]
 
-    @property
-    def device(self) -> str:
-        """Return where it computes."""
-        return choose_device(self.settings.device)
-
 
 def compare_all(comparing: Comparing, backbones: Sequence[Backbone]) -> tuple[str, ...]:
     """Encode, train and evaluate on each backbone, write the record, and return the model strings."""
     settings = comparing.settings
     found = [one for backbone in backbones if (one := _on_backbone(comparing, backbone)) is not None]
-    if found and settings.does("evaluate"):
-        write_comparison(
-            settings.out,
-            compare(settings, comparing.table, comparing.cells, found, read_seconds(settings.out / SECONDS)),
-        )
+    if found:
+        write_comparison(settings.out, _compare(comparing, found))
     return tuple(model_string(job) for one in found for jobs in one.jobs.values() for job in jobs)
+
+
+def _compare(comparing: Comparing, backbones: Sequence[EvaluatedBackbone]) -> Comparison:
+    settings, table, cells = comparing.settings, comparing.table, comparing.cells
+    evaluated = table.take(evaluated_rows(table))
+    test = only(evaluated, TEST)
+    trainings = [found for one in backbones for found in _measured(one, evaluated, cells)]
+    made = objective_table(trainings, test.facts.task, test.groups, settings.against, settings.n_resamples)
+    return Comparison(
+        command=as_command("train objective", train_objective, vars(settings)),
+        facts=_facts(settings, table, cells),
+        against=settings.against,
+        objectives=tuple(
+            ObjectiveEntry(
+                name,
+                jobs[0].objective.entry.summary,
+                jobs[0].objective.entry.needs,
+                {one.name: _chosen(one.jobs[name][0]) for one in backbones},
+            )
+            for name, jobs in backbones[0].jobs.items()
+        ),
+        controls=(BACKBONE, LENGTH),
+        groups={
+            name: len({test.clips[row].task for row in np.flatnonzero(kept)}) for name, kept in test.groups.items()
+        },
+        cells=made[0],
+        contrasts=made[1],
+        curves=tuple(curve for one in backbones for curve in _curves(one)),
+        traces=tuple(trace for one in backbones for trace in _traces(one, test)),
+        seconds=read_seconds(settings.out / SECONDS),
+    )
 
 
 def _on_backbone(comparing: Comparing, backbone: Backbone) -> EvaluatedBackbone | None:
     settings, out = comparing.settings, comparing.settings.out
-    _claim_backbone(backbone, out / "backbones")
-    start = write_pair(backbone, out / "backbones" / f"{backbone.name}-parts") if backbone.folder is None else None
-    pair = load_pair(start or _folder(backbone), comparing.device, settings.lora)
+    device, claim = choose_device(settings.device), out / "backbones" / f"{backbone.name}.json"
+    try:
+        claim_folder(claim, {key: str(value) for key, value in vars(backbone).items()})
+    except RunError:
+        raise RunError(f"{claim} says that {backbone.name} is another backbone; give this one another name") from None
+    folder = backbone.folder or write_pair(backbone, out / "backbones" / f"{backbone.name}-parts")
+    pair = load_pair(folder, device, settings.lora)
     features = out / "features" / backbone.name
     with timed(out / SECONDS, "features"):
         encode_inputs(settings, pair, comparing.table, comparing.cells, features)
     if not settings.does("train"):
         return None
-    context = _train_context(comparing, pair, features)
+    sampler = make_sampler(only(comparing.table, TRAIN), load_inputs(features, device), device)
+    evaluated = comparing.table.take(evaluated_rows(comparing.table))
+    context = TrainContext(pair, _weights(pair), sampler, evaluated, device)
     with timed(out / SECONDS, "train"):
-        if start is not None:
+        if backbone.folder is None:
             context = _aligned(comparing, context, out / "backbones" / backbone.name)
         jobs = _train(comparing, context, backbone.name)
     if not settings.does("evaluate"):
@@ -319,64 +277,41 @@ def _on_backbone(comparing: Comparing, backbone: Backbone) -> EvaluatedBackbone 
         return _evaluate(comparing, context, backbone.name, jobs)
 
 
-def _claim_backbone(backbone: Backbone, folder: Path) -> None:
-    """Write down what a name stands for; RunError where it stood for something else in this folder."""
-    path = folder / f"{backbone.name}.json"
-    try:
-        claim_folder(path, {key: str(value) for key, value in vars(backbone).items()})
-    except RunError:
-        raise RunError(f"{path} says that {backbone.name} is another backbone; give this one another name") from None
-
-
-def _folder(backbone: Backbone) -> Path:
-    assert backbone.folder is not None
-    return backbone.folder
-
-
-def _train_context(comparing: Comparing, pair: TrainablePair, features: Path) -> TrainContext:
-    store = load_inputs(features, comparing.device)
-    sampler = make_sampler(only(comparing.table, TRAIN), store, comparing.device)
-    evaluated = comparing.table.take(evaluated_rows(comparing.table))
-    start = {name: value.detach().clone() for name, value in trained_parameters(pair.network).items()}
-    return TrainContext(pair, start, sampler, evaluated, comparing.device)
+def _weights(pair: TrainablePair) -> dict[str, Tensor]:
+    """Return a copy of the trained weights as they are now."""
+    return {name: value.detach().clone() for name, value in trained_parameters(pair.network).items()}
 
 
 def _aligned(comparing: Comparing, context: TrainContext, folder: Path) -> TrainContext:
     """Return the context whose trainings start from projections that InfoNCE has aligned; the folder holds them."""
     settings, pair = comparing.settings, context.pair
     if settings.align_steps:
-        interval = max(1, settings.align_steps // 4)
         job = TrainingJob(
-            name_objective(_ALIGNMENT),
+            name_objective("infonce"),
             settings.seed,
             OptimizerConfig(settings.lr),
             settings.align_steps,
             settings.batch_size,
-            interval,
+            max(1, settings.align_steps // 4),
             folder,
         )
-        view = LiveView(f"aligning {folder.name}", settings.align_steps, 0)
-        try:
+        with LiveView(f"aligning {folder.name}", settings.align_steps, 0) as view:
             fit(job, context, view, 0)
-        finally:
-            view.close()
         load_best(job, context)
     pair.write(folder)
-    start = {name: value.detach().clone() for name, value in trained_parameters(pair.network).items()}
-    return TrainContext(pair, start, context.sampler, context.evaluated, context.device)
+    return replace(context, start=_weights(pair))
 
 
 def _train(comparing: Comparing, context: TrainContext, backbone: str) -> dict[str, list[TrainingJob]]:
     """Tune and train every objective; what is done already is not done again."""
     settings = comparing.settings
     each = settings.steps * ((settings.tuning if settings.tuning > 1 else 0) + len(settings.seeds))
-    view = LiveView(f"trainings on {backbone}", each * len(comparing.objectives), 0)
     jobs: dict[str, list[TrainingJob]] = {}
-    try:
+    with LiveView(f"trainings on {backbone}", each * len(comparing.objectives), 0) as view:
         for number, objective in enumerate(comparing.objectives):
             setting = tune(objective, settings, context, backbone, view, number * each)
-            folders = {seed: training_folder(settings.out, backbone, objective.text, seed) for seed in settings.seeds}
-            made = [make_job(settings, setting, seed, folder) for seed, folder in folders.items()]
+            folder = settings.out / "trainings" / backbone / slug(objective.text)  # `contrastive:` takes each seed's
+            made = [make_job(settings, setting, seed, folder / f"seed{seed}") for seed in settings.seeds]
             for turn, job in enumerate(made):
                 found = fit(job, context, view, (number + 1) * each - (len(made) - turn) * settings.steps)
                 if not (job.folder / "config.json").exists():
@@ -384,8 +319,6 @@ def _train(comparing: Comparing, context: TrainContext, backbone: str) -> dict[s
                     write_result(job, context, settings, found)
             jobs[objective.text] = made
             view.say(f"{backbone}: {objective.text} is trained")
-    finally:
-        view.close()
     return jobs
 
 
@@ -399,8 +332,11 @@ def _evaluate(
             path = job.folder / VALUES
             if not path.exists():
                 load_best(job, context)
-                write_values(path, evaluate_frames(context, comparing.cells))
-            write_levels(job, calibration(context.evaluated, read_values(path)))
+                now = evaluate_frames(context, comparing.cells)
+                with atomic_write(path) as partial, partial.open("wb") as handle:
+                    arrays = {"validation": now.validation, "test": now.test, "cells": now.cells}
+                    np.savez_compressed(handle, allow_pickle=False, **arrays)
+            calibration(context.evaluated, read_values(path)).write(job.folder / LEVELS)
         values[name] = [read_values(job.folder / VALUES) for job in made]
     load_trainable(context.pair.network, context.start)
     return EvaluatedBackbone(backbone, jobs, values, evaluate_frames(context, comparing.cells))

@@ -4,9 +4,8 @@ Every objective trains the same parameters and is read out in the same way, by t
 instruction: none has a layer of its own, so that nothing but the loss differs between two trainings.
 """
 
-import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 
 import torch
@@ -44,16 +43,13 @@ class ClipBatch:
     @cached_property
     def successes(self) -> "ClipBatch":
         """Return the clips that end in success, which are the demonstrations of most objectives."""
-        kept = self.success
-        parts = (self.images, self.texts, self.progress, self.level, self.success, self.task, self.done, self.draws)
-        return ClipBatch(*(part[kept] for part in parts))
+        return ClipBatch(**{each.name: getattr(self, each.name)[self.success] for each in fields(self)})
 
     def __len__(self) -> int:
         return len(self.texts)
 
     @property
     def frames(self) -> int:
-        """Return how many frames a clip has."""
         return int(self.images.shape[1])
 
     @property
@@ -78,12 +74,10 @@ class Objective:
 
     @property
     def name(self) -> str:
-        """Return the name of the function."""
         return str(self.loss.__name__)
 
     @property
     def summary(self) -> str:
-        """Return what the loss is, in a sentence."""
         return " ".join((self.loss.__doc__ or "").split())
 
 
@@ -95,12 +89,6 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
 def other_task(batch: ClipBatch) -> Tensor:
     """Return whether two clips have different tasks, (clips, clips)."""
     return batch.task[:, None] != batch.task[None, :]
-
-
-def log_mean_exp(values: Tensor, eps: float) -> Tensor:
-    """Return log(eps + mean(exp(values))), in a form that does not overflow."""
-    mean = torch.logsumexp(values.flatten(), 0) - math.log(values.numel())
-    return torch.logaddexp(mean, torch.full_like(mean, math.log(eps)))
 
 
 def distance(a: Tensor, b: Tensor) -> Tensor:

@@ -39,7 +39,6 @@ class InputStore:
     text_row: dict[str, int]
 
     def text_rows(self, texts: Sequence[str]) -> Tensor:
-        """Return the inputs of these texts."""
         return self.texts[[self.text_row[text] for text in texts]]
 
 
@@ -50,23 +49,24 @@ def encode_inputs(
     folder.mkdir(parents=True, exist_ok=True)
     train = only(table, TRAIN)
     evaluated = table.take(evaluated_rows(table))
-    texts = _all_texts(train, evaluated, cells)
-    view = LiveView(f"features of {folder.name}", 4, 0)
-    try:
-        _once(folder / "texts.npy", lambda: _many(pair.text_inputs, texts))
-        _write_texts(folder, texts)
-        view.step(1)
-        _once(folder / "evaluated.npy", lambda: _clips(pair, evaluated.pixels))
-        view.step(2)
-        _once(
-            folder / "train.npy",
-            lambda: np.stack([_clips(pair, _look(settings, train, v)) for v in range(settings.views)]),
-        )
-        view.step(3)
-        _once(folder / "cells.npy", lambda: _many(pair.image_inputs, cells.pixels))
-        view.step(4)
-    finally:
-        view.close()
+    trained = [text for clip in train.clips for text in clip.texts]
+    texts = list(dict.fromkeys([*trained, *(clip.asked for clip in evaluated.clips), *cells.texts]))
+    with atomic_write(folder / "texts.json") as partial:
+        partial.write_text(json.dumps(texts) + "\n", encoding="utf-8")
+    make: dict[str, Callable[[], Any]] = {
+        "texts": lambda: _many(pair.text_inputs, texts),
+        "evaluated": lambda: _clips(pair, evaluated.pixels),
+        "train": lambda: np.stack([_clips(pair, _look(settings, train, v)) for v in range(settings.views)]),
+        "cells": lambda: _many(pair.image_inputs, cells.pixels),
+    }
+    with LiveView(f"features of {folder.name}", len(make), 0) as view:
+        for done, (name, arrays) in enumerate(make.items(), start=1):
+            path = folder / f"{name}.npy"
+            if not path.exists():
+                made = arrays()
+                with atomic_write(path) as partial, partial.open("wb") as handle:
+                    np.save(handle, made, allow_pickle=False)
+            view.step(done)
 
 
 def evaluated_rows(table: ClipTable) -> Any:
@@ -79,28 +79,8 @@ def load_inputs(folder: Path, device: str) -> InputStore:
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "evaluated", "cells", "texts")}
     texts = json.loads((folder / "texts.json").read_text(encoding="utf-8"))
     fits = device != "cpu" and sum(a.nbytes for a in arrays.values()) < _DEVICE_SHARE * torch.cuda.mem_get_info()[0]
-    placed = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-    if fits:
-        placed = {name: tensor.to(device) for name, tensor in placed.items()}
+    placed = {n: torch.from_numpy(np.array(array)).to(device if fits else "cpu") for n, array in arrays.items()}
     return InputStore(**placed, text_row={text: row for row, text in enumerate(texts)})
-
-
-def _all_texts(train: ClipTable, evaluated: ClipTable, cells: PerturbedFrames) -> list[str]:
-    trained = [text for clip in train.clips for text in clip.texts]
-    return list(dict.fromkeys([*trained, *(clip.asked for clip in evaluated.clips), *cells.texts]))
-
-
-def _once(path: Path, make: Callable[[], Any]) -> None:
-    if path.exists():
-        return
-    made = make()
-    with atomic_write(path) as partial, partial.open("wb") as handle:
-        np.save(handle, made, allow_pickle=False)
-
-
-def _write_texts(folder: Path, texts: Sequence[str]) -> None:
-    with atomic_write(folder / "texts.json") as partial:
-        partial.write_text(json.dumps(texts) + "\n", encoding="utf-8")
 
 
 @torch.no_grad()
@@ -121,11 +101,8 @@ def _look(settings: ObjectiveSettings, train: ClipTable, view: int) -> Frames:
     """Return the training clips in one of their looks: the first is as it is."""
     if view == 0:
         return train.pixels
-    looks = (
-        augmented(frames, rng_for(settings.seed, "look", c.id, view))
-        for frames, c in zip(train.pixels, train.clips, strict=True)
-    )
-    return np.stack(list(looks))
+    drawn = (rng_for(settings.seed, "look", clip.id, view) for clip in train.clips)
+    return np.stack([augmented(frames, rng) for frames, rng in zip(train.pixels, drawn, strict=True)])
 
 
 def augmented(frames: Frames, rng: Generator) -> Frames:
@@ -159,7 +136,7 @@ class Sampler:
 
     def batch(self, pair: TrainablePair, seed: int, step: int, clips: int) -> ClipBatch:
         """Return the embedded batch of a step: every task as often as any other, successes as often as not."""
-        rng = rng_for(seed, "objective batch", step)
+        rng, facts = rng_for(seed, "objective batch", step), self.table.facts
         rows = np.array([self._draw(rng) for _ in range(clips)], np.int64)
         looks = rng.integers(0, len(self.store.train), clips)
         words = [pick(self.table.clips[row].texts, rng) for row in rows.tolist()]
@@ -167,24 +144,20 @@ class Sampler:
         where = self.store.train.device
         inputs = self.store.train[torch.from_numpy(looks).to(where), torch.from_numpy(rows).to(where)].to(self.device)
         texts = pair.texts(self.store.text_rows(words).to(self.device))
-        return ClipBatch(embed_clips(pair, inputs), texts, *self._truth(rows), draws)
-
-    def _draw(self, rng: np.random.Generator) -> int:
-        others, won = self.by_task[int(rng.integers(len(self.by_task)))]
-        chosen = won if len(won) and (rng.random() < 0.5 or not len(others)) else others
-        return int(chosen[int(rng.integers(len(chosen)))])
-
-    def _truth(self, rows: Ints) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-        facts = self.table.facts
-        columns = (
+        known = (
             facts.progress[rows].astype(np.float32),
             self.levels[rows],
             facts.success[rows] == 1,
             facts.task[rows],
             self.done[rows],
         )
-        progress, level, success, task, done = (torch.from_numpy(column).to(self.device) for column in columns)
-        return progress, level, success, task, done
+        progress, level, success, task, done = (torch.from_numpy(column).to(self.device) for column in known)
+        return ClipBatch(embed_clips(pair, inputs), texts, progress, level, success, task, done, draws)
+
+    def _draw(self, rng: np.random.Generator) -> int:
+        others, won = self.by_task[int(rng.integers(len(self.by_task)))]
+        chosen = won if len(won) and (rng.random() < 0.5 or not len(others)) else others
+        return int(chosen[int(rng.integers(len(chosen)))])
 
 
 def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
@@ -201,14 +174,12 @@ def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
                 f"none of the {len(train.clips)} training clips is known to be a {word}, and objectives and their "
                 "evaluation need both; add some, or label them"
             )
+    won = facts.success == 1
     groups = tuple(
-        (
-            np.flatnonzero((facts.task == task) & (facts.success != 1)),
-            np.flatnonzero((facts.task == task) & (facts.success == 1)),
-        )
+        (np.flatnonzero((facts.task == task) & ~won), np.flatnonzero((facts.task == task) & won))
         for task in np.unique(facts.task)
     )
-    done = (facts.success == 1) | np.array([clip.repeats_success for clip in train.clips], bool)
+    done = won | np.array([clip.repeats_success for clip in train.clips], bool)
     return Sampler(train, store, groups, levels_of(train), done, device)
 
 

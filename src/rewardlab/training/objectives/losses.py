@@ -3,6 +3,7 @@
 Code outside the package is named as `package.module:name`; it needs torch (extra `train`).
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -14,7 +15,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.models.external import Argument, read_arguments
-from rewardlab.models.model_string import Pairs, parse_model_string
+from rewardlab.models.model_string import parse_model_string
 from rewardlab.training.objectives.contract import (
     LEVEL,
     PROGRESS,
@@ -23,7 +24,6 @@ from rewardlab.training.objectives.contract import (
     Loss,
     Objective,
     distance,
-    log_mean_exp,
     masked_mean,
     other_task,
     shuffled,
@@ -54,21 +54,16 @@ def triplet(batch: ClipBatch, margin: float = 0.2, semi_hard: bool = False) -> T
     positive = batch.similarity[:, -1:]
     ends = batch.texts @ batch.images[:, -1].T
     negative = other_task(batch) | ~batch.done[None, :]
-    if semi_hard:
-        ends, negative = _semi_hard(ends, positive, negative)
+    if semi_hard:  # of each row the nearest negative that is still farther than the positive, else the farthest
+        farther = negative & (ends < positive)
+        nearest = torch.where(farther, ends, -torch.inf).argmax(1, keepdim=True)
+        farthest = torch.where(negative, ends, torch.inf).argmin(1, keepdim=True)
+        chosen = torch.where(farther.any(1, keepdim=True), nearest, farthest)
+        ends, negative = ends.gather(1, chosen), negative.any(1, keepdim=True)
     hinge = relu(margin + ends - positive)
     per_clip = torch.where(negative, hinge, 0.0).sum(1) / negative.sum(1).clamp(min=1)
     across = masked_mean(per_clip, won & negative.any(1))
     return across + masked_mean(_in_time(batch, margin), won)
-
-
-def _semi_hard(ends: Tensor, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
-    """Choose of each row the nearest negative that is still farther than the positive, else the farthest."""
-    farther = negative & (ends < positive)
-    nearest = torch.where(farther, ends, -torch.inf).argmax(1, keepdim=True)
-    farthest = torch.where(negative, ends, torch.inf).argmin(1, keepdim=True)
-    chosen = torch.where(farther.any(1, keepdim=True), nearest, farthest)
-    return ends.gather(1, chosen), negative.any(1, keepdim=True)
 
 
 def _in_time(batch: ClipBatch, margin: float) -> Tensor:
@@ -101,28 +96,19 @@ def rewind(batch: ClipBatch, probability: float = 0.8) -> Tensor:
     clips = batch.successes
     if not len(clips):
         return batch.no_loss
-    order = _rewound(clips, probability)
-    target = order / max(clips.frames - 1, 1)
-    matched = (clips.value.gather(1, order) - target).square()
-    text, known = _other_instruction(clips)
-    mismatched = ((1 + torch.einsum("btd,bd->bt", clips.images, clips.texts[text])) / 2).square().mean(1)
-    return matched.mean() + masked_mean(mismatched, known)
-
-
-def _rewound(clips: ClipBatch, probability: float) -> Tensor:
-    """Return which frame each place of a clip shows: up to a turn they run forwards, then back."""
+    # Which frame each place of a clip shows: up to a turn they run forwards, then back.
     place = torch.arange(clips.frames, device=clips.draws.device).expand(len(clips), -1)
     turn = (clips.draws[:, 1:2] * (clips.frames - 1)).long() + 1
     turn = torch.where(clips.draws[:, :1] < probability, turn, clips.frames)
-    return torch.where(place <= turn, place, (2 * turn - place).clamp(min=0))
-
-
-def _other_instruction(clips: ClipBatch) -> tuple[Tensor, Tensor]:
-    """Return for each clip one of another task, drawn at random, and whether there is any."""
+    order = torch.where(place <= turn, place, (2 * turn - place).clamp(min=0))
+    target = order / max(clips.frames - 1, 1)
+    matched = (clips.value.gather(1, order) - target).square()
     other = other_task(clips)
     count = other.sum(1)
-    wanted = (clips.draws[:, 2] * count).long()
-    return ((other.cumsum(1) - 1 == wanted[:, None]) & other).long().argmax(1), count > 0
+    drawn = (clips.draws[:, 2] * count).long()  # which of the clips of other tasks lends its instruction
+    text = ((other.cumsum(1) - 1 == drawn[:, None]) & other).long().argmax(1)
+    mismatched = ((1 + torch.einsum("btd,bd->bt", clips.images, clips.texts[text])) / 2).square().mean(1)
+    return matched.mean() + masked_mean(mismatched, count > 0)
 
 
 def progress_bins(batch: ClipBatch, width: float = 0.1, bins: int = 10) -> Tensor:
@@ -158,18 +144,14 @@ def ordinal(batch: ClipBatch, temperature: float = 0.1) -> Tensor:
 def bradley_terry(batch: ClipBatch, temperature: float = 0.1, least_gap: float = 0.1) -> Tensor:
     """Bradley-Terry: the frame with more true progress is preferred, within a clip and between the ends of two clips of
     a task; pairs closer than `least_gap` are no preference."""
-    within = _preferences(batch.similarity, batch.progress, temperature, least_gap)
+    score, progress = batch.similarity, batch.progress
+    losses = -logsigmoid((score[:, :, None] - score[:, None, :]) / temperature)
+    within = masked_mean(losses, progress[:, :, None] - progress[:, None, :] >= least_gap)  # nan is never so large
     ends = batch.texts @ batch.images[:, -1].T  # each end under the instruction that asks
-    gap = batch.progress[:, -1][:, None] - batch.progress[:, -1][None, :]
+    gap = progress[:, -1][:, None] - progress[:, -1][None, :]
     better = (gap >= least_gap) & ~other_task(batch)
     across = -logsigmoid((ends.diagonal()[:, None] - ends) / temperature)
     return within + masked_mean(across, better)
-
-
-def _preferences(score: Tensor, progress: Tensor, temperature: float, least_gap: float) -> Tensor:
-    gap = progress[:, :, None] - progress[:, None, :]
-    losses = -logsigmoid((score[:, :, None] - score[:, None, :]) / temperature)
-    return masked_mean(losses, gap >= least_gap)  # nan is never so large
 
 
 # Objectives that learn from the order of frames in demonstrations: TCN, R3M, VIP and LIV.
@@ -276,7 +258,9 @@ def _bellman(values: Tensor, gamma: float, *, at_goal: bool) -> Tensor:
     reward = torch.full_like(values, -1.0)
     if at_goal:
         reward[:, -1] = 0.0
-    return log_mean_exp(-(reward + gamma * following - values), _EPS)
+    errors = -(reward + gamma * following - values)
+    mean = torch.logsumexp(errors.flatten(), 0) - math.log(errors.numel())  # this form does not overflow
+    return torch.logaddexp(mean, torch.full_like(mean, math.log(_EPS)))
 
 
 _OWN: dict[str, Objective] = {
@@ -320,10 +304,10 @@ class NamedObjective:
 def name_objective(text: str) -> NamedObjective:
     """Return the objective that `NAME?option=value` or `package.module:name?option=value` means."""
     string = parse_model_string(text)
-    if not string.argument:
-        return _named(text, find(OBJECTIVES, string.name, "objective"), string.options)
-    path = f"{string.name}:{string.argument}"
-    return _named(text, _load(path), string.options, load_object(path)[1])
+    path = f"{string.name}:{string.argument}" if string.argument else ""
+    entry = _load(path) if path else find(OBJECTIVES, string.name, "objective")
+    options = read_arguments(text, partial(entry.loss, None), string.options)
+    return NamedObjective(text, entry, options, load_object(path)[1] if path else "")
 
 
 def _load(path: str) -> Objective:
@@ -333,8 +317,4 @@ def _load(path: str) -> Objective:
     return found if isinstance(found, Objective) else Objective(found)
 
 
-OBJECTIVES = Catalog(_OWN, "objectives", lambda name, path: _load(path))
-
-
-def _named(text: str, entry: Objective, pairs: Pairs, code: str = "") -> NamedObjective:
-    return NamedObjective(text, entry, read_arguments(text, partial(entry.loss, None), pairs), code)
+OBJECTIVES = Catalog(_OWN, "objectives", lambda _, path: _load(path))

@@ -2,43 +2,44 @@
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import (
-    Episode,
-    Frames,
-    Label,
-    Provenance,
-    in_memory,
-    is_success,
-    level_of_progress,
-    whole_clip,
-)
+from rewardlab.core.episode import Episode, Label, Provenance, in_memory, is_success, level_of_progress, whole_clip
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import one_line
 from rewardlab.evaluation.engines.ordered_map import map_items
-from rewardlab.evaluation.replay import TrialReplay, trial_replay
+from rewardlab.evaluation.replay import trial_replay
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.training.loop import LiveView
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, only, write_shard
 from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings, pocket_settings
-from rewardlab.training.pocket.rollouts import SHARD_SIZE, Rollout, Shard, load_rollouts, shards_of, simulate_all
+from rewardlab.training.pocket.rollouts import (
+    SHARD_SIZE,
+    Rollout,
+    Shard,
+    draw_by_share,
+    load_rollouts,
+    shards_of,
+    simulate_all,
+)
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
 
+Item = TypeVar("Item")
 _SHARD = 64  # clips
 _EVALUATED = (0.2, 0.4)  # drawn lots of clips of a seen task: below the first validation, below the second test
 
@@ -53,28 +54,35 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
             note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"
             print(one_line(note), file=sys.stderr)
     episodes = [episode for found in contents.values() for episode in found.episodes]
-    folder = settings.out / "clips"
-    folder.mkdir(parents=True, exist_ok=True)
-    some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
-    items = [(part, folder / f"{number:05d}.npz") for number, part in enumerate(some)]
-    missing = [item for item in items if not item[1].exists()]
-    if missing:
-        successes = Successes.among(episodes)
-        unseen = _unseen(settings, sorted({successes.place(episode)[1] for episode in episodes}))
-        work = partial(_decode, settings, successes, unseen)
-        for _ in map_items(work, missing, settings.workers):
-            pass
-    return [path for _, path in items]
-
-
-def _unseen(settings: ObjectiveSettings, tasks: Sequence[str]) -> frozenset[str]:
-    """Draw the tasks that are held out."""
+    successes = Successes.among(episodes)
+    tasks = sorted({successes.place(episode)[1] for episode in episodes})
     if len(tasks) < 2:
         raise DataError(
             f"objectives contrast tasks, and {', '.join(settings.data)} holds {len(tasks)}; name data with two or more"
         )
     drawn = sorted(tasks, key=lambda task: float(rng_for(settings.seed, "unseen", task).random()))
-    return frozenset(drawn[: max(1, round(settings.holdout * len(tasks)))])
+    unseen = frozenset(drawn[: max(1, round(settings.holdout * len(tasks)))])
+    some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
+    items = {f"{number:05d}": part for number, part in enumerate(some)}
+    return _make_files(settings, "clips", "decoding shards", partial(_decode, settings, successes, unseen), items)
+
+
+def _make_files(
+    settings: ObjectiveSettings,
+    folder: str,
+    what: str,
+    work: Callable[[tuple[Path, Item]], None],
+    items: dict[str, Item],
+) -> list[Path]:
+    """Have workers make the files of a folder that are not there yet, by their names, and return all."""
+    (settings.out / folder).mkdir(parents=True, exist_ok=True)
+    paths = {name: settings.out / folder / f"{name}.npz" for name in items}
+    missing = [(path, items[name]) for name, path in paths.items() if not path.exists()]
+    there = len(paths) - len(missing)
+    with LiveView(what, len(paths), there) as view:
+        for done, _ in enumerate(map_items(work, missing, settings.workers), start=there + 1):
+            view.step(done)
+    return list(paths.values())
 
 
 @dataclass(frozen=True)
@@ -88,14 +96,12 @@ class Successes:
 
     @classmethod
     def among(cls, episodes: Sequence[Episode]) -> "Successes":
-        """Find them."""
         won = [episode for episode in episodes if _level_and_success(episode)[1]]
         return cls({_shown(episode): (episode.id, task_of(episode)) for episode in reversed(won)})
 
     def place(self, episode: Episode) -> tuple[str, str]:
         """Return the id and the task that an episode goes by."""
-        own = (episode.id, task_of(episode))
-        return self.by_clip[_shown(episode)] if self.is_repeated_by(episode) else own
+        return self.by_clip[_shown(episode)] if self.is_repeated_by(episode) else (episode.id, task_of(episode))
 
     def is_repeated_by(self, episode: Episode) -> bool:
         """Tell whether an episode that is no success shows what one shows."""
@@ -113,34 +119,27 @@ def task_of(episode: Episode) -> str:
 
 
 def _decode(
-    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], item: tuple[Sequence[Episode], Path]
+    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], item: tuple[Path, Sequence[Episode]]
 ) -> None:
-    episodes, path = item
-    clips = [_clip(settings, successes, unseen, episode) for episode in episodes]
-    facts, progress, pixels = zip(*clips, strict=True)
-    write_shard(path, ClipTable(facts, np.stack(progress), np.stack(pixels)))
-
-
-def _clip(
-    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], episode: Episode
-) -> tuple[ClipFact, NDArray[np.float64], Frames]:
-    count = len(episode.clip)
-    frames = np.linspace(0, count - 1, settings.frames).round().astype(np.int64)
-    shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
-    known = episode.label.progress
-    progress = np.array(known)[frames] if known is not None else np.full(settings.frames, np.nan)
-    return (
-        _dataset_fact(settings, successes, unseen, episode),
-        progress.astype(np.float64),
-        _squared(shown.read(), settings.size),
-    )
-
-
-def _squared(frames: Frames, side: int) -> Frames:
-    """Return frames squeezed to a square, so that nothing at their sides is cut off."""
     import cv2
 
-    return np.stack([cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in frames])
+    path, episodes = item
+    side, facts, progress, pixels = settings.size, [], [], []
+    for episode in episodes:
+        frames = np.linspace(0, len(episode.clip) - 1, settings.frames).round().astype(np.int64)
+        shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
+        known = episode.label.progress
+        (name, task), (level, success) = successes.place(episode), _level_and_success(episode)
+        lot = float(rng_for(settings.seed, "part", name).random())
+        part = TEST if task in unseen else VALIDATION if lot < _EVALUATED[0] else TEST if lot < _EVALUATED[1] else TRAIN
+        seen, many, repeats = task not in unseen, task in settings.multi_step, successes.is_repeated_by(episode)
+        won, text = -1 if success is None else int(success), episode.instruction
+        facts.append(ClipFact(episode.id, task, (text,), text, part, seen, many, level, won, repeats))
+        progress.append((np.array(known)[frames] if known is not None else np.full(len(frames), np.nan)).astype(float))
+        # Frames are squeezed to a square, so that nothing at their sides is cut off.
+        squares = [cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in shown.read()]
+        pixels.append(np.stack(squares))
+    write_shard(path, ClipTable(tuple(facts), np.stack(progress), np.stack(pixels)))
 
 
 def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
@@ -148,19 +147,6 @@ def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
     truth = episode.label
     level = truth.level or (level_of_progress(truth.progress[-1]) if truth.progress else 0)
     return level, truth.success if truth.success is not None else (is_success(level) if level else None)
-
-
-def _dataset_fact(
-    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], episode: Episode
-) -> ClipFact:
-    (name, task), (level, success) = successes.place(episode), _level_and_success(episode)
-    lot = float(rng_for(settings.seed, "part", name).random())
-    part = TEST if task in unseen else VALIDATION if lot < _EVALUATED[0] else TEST if lot < _EVALUATED[1] else TRAIN
-    many = task in settings.multi_step
-    won = -1 if success is None else int(success)
-    words = (episode.instruction,)
-    repeats = successes.is_repeated_by(episode)
-    return ClipFact(episode.id, task, words, words[0], part, task not in unseen, many, level, won, repeats)
 
 
 # Clips from the simulator: pocket's rollouts, rendered from one camera each; no video file comes in between.
@@ -174,11 +160,9 @@ def chosen_tasks(settings: ObjectiveSettings) -> tuple[str, ...]:
     if not 0 <= settings.fold < FOLDS:
         raise PlanError(f"folds are numbers from 0 to {FOLDS - 1}, got {settings.fold}")
     known = {task: task for task in TASKS}
-    named = (
-        TASKS if settings.tasks == ("all",) else tuple(find(known, task, "Meta-World task") for task in settings.tasks)
-    )
-    unseen = unseen_tasks(settings.fold)
-    if all(task in unseen for task in named):
+    asked = TASKS if settings.tasks == ("all",) else settings.tasks
+    named = tuple(find(known, task, "Meta-World task") for task in asked)
+    if set(named) <= set(unseen_tasks(settings.fold)):
         raise PlanError(f"fold {settings.fold} trains on none of these tasks; name others, or another --fold")
     return named
 
@@ -189,16 +173,8 @@ def simulate(settings: ObjectiveSettings) -> None:
 
 
 def _pocket(settings: ObjectiveSettings) -> PocketSettings:
-    return pocket_settings(
-        rollouts=settings.rollouts,
-        near_misses=settings.near_misses,
-        val_rollouts=settings.val_rollouts,
-        tasks=chosen_tasks(settings),
-        frames_per_rollout=KEPT,
-        seed=settings.seed,
-        workers=settings.workers,
-        out=settings.out,
-    )
+    shared = {name: vars(settings)[name] for name in ("rollouts", "near_misses", "val_rollouts", "seed", "workers")}
+    return pocket_settings(**shared, tasks=chosen_tasks(settings), frames_per_rollout=KEPT, out=settings.out)
 
 
 def _shards(settings: ObjectiveSettings) -> list[Shard]:
@@ -208,36 +184,25 @@ def _shards(settings: ObjectiveSettings) -> list[Shard]:
 
 def render_clips(settings: ObjectiveSettings) -> list[Path]:
     """Render the clips of each task that are not there yet, and return the shards of all."""
-    folder = settings.out / "clips"
-    folder.mkdir(parents=True, exist_ok=True)
-    shards = {task: folder / f"{task}.npz" for task in chosen_tasks(settings)}
-    missing = [task for task, path in shards.items() if not path.exists()]
-    view = LiveView("rendering tasks", len(shards), len(shards) - len(missing))
-    try:
-        for done, _ in enumerate(map_items(partial(_render_task, settings), missing, settings.workers), start=1):
-            view.step(len(shards) - len(missing) + done)
-    finally:
-        view.close()
-    return list(shards.values())
+    tasks = {task: task for task in chosen_tasks(settings)}
+    return _make_files(settings, "clips", "rendering tasks", partial(_render_task, settings), tasks)
 
 
-def _render_task(settings: ObjectiveSettings, task: str) -> None:
+def _render_task(settings: ObjectiveSettings, item: tuple[Path, str]) -> None:
+    path, task = item
+    frames = np.linspace(0, KEPT - 1, settings.frames).round().astype(np.int64)
     clips, progress, pixels = [], [], []
     for shard in _shards(settings):
         if shard.task != task:
             continue
         rollouts = load_rollouts(settings.out / "rollouts" / shard.name)[: shard.count]
         for index, rollout in enumerate(rollouts, start=shard.number * SHARD_SIZE):
-            frames = np.linspace(0, KEPT - 1, settings.frames).round().astype(np.int64)
             clips.append(_simulated_fact(settings, shard, index, rollout))
             progress.append(rollout.trajectory.progress[frames])
             rng = rng_for(settings.seed, "camera", shard.name, index)
-            camera = str(rng.choice(np.array(list(CAMERA_SHARES)), p=np.array(list(CAMERA_SHARES.values()))))
-            pixels.append(
-                render_rollout(rollout.trajectory, frames.tolist(), CameraView(camera, settings.size), tiled=True)
-            )
-    table = ClipTable(tuple(clips), np.array(progress, np.float64), np.stack(pixels))
-    write_shard(settings.out / "clips" / f"{task}.npz", table)
+            view = CameraView(draw_by_share(CAMERA_SHARES, rng), settings.size)
+            pixels.append(render_rollout(rollout.trajectory, frames.tolist(), view, tiled=True))
+    write_shard(path, ClipTable(tuple(clips), np.array(progress, np.float64), np.stack(pixels)))
 
 
 def _simulated_fact(settings: ObjectiveSettings, shard: Shard, index: int, rollout: Rollout) -> ClipFact:
@@ -266,18 +231,9 @@ _FPS = 10.0  # that a clip claims to have
 
 def perturb_clips(settings: ObjectiveSettings, table: ClipTable) -> list[Path]:
     """Perturb what is not there yet, one file to a perturbation, and return the files of all."""
-    folder = settings.out / "perturbed"
-    folder.mkdir(parents=True, exist_ok=True)
-    names = [p.name for p in choose_perturbations(settings.perturbations, worlds=False)]
-    missing = [name for name in names if not (folder / f"{name}.npz").exists()]
-    episodes = stressed_episodes(settings, table) if missing else ()
-    view = LiveView("perturbations", len(names), len(names) - len(missing))
-    try:
-        for done, _ in enumerate(map_items(partial(_perturb, settings, episodes), missing, settings.workers), start=1):
-            view.step(len(names) - len(missing) + done)
-    finally:
-        view.close()
-    return [folder / f"{name}.npz" for name in names]
+    names = {p.name: p.name for p in choose_perturbations(settings.perturbations, worlds=False)}
+    work = partial(_perturb, settings, stressed_episodes(settings, table))
+    return _make_files(settings, "perturbed", "perturbations", work, names)
 
 
 def stressed_episodes(settings: ObjectiveSettings, table: ClipTable) -> tuple[Episode, ...]:
@@ -293,27 +249,21 @@ def stressed_episodes(settings: ObjectiveSettings, table: ClipTable) -> tuple[Ep
     return tuple(episodes)
 
 
-def _perturb(settings: ObjectiveSettings, episodes: Sequence[Episode], name: str) -> None:
+def _perturb(settings: ObjectiveSettings, episodes: Sequence[Episode], item: tuple[Path, str]) -> None:
+    """Write the cells of a perturbation: the severities at which it applies to an episode and keeps a known label."""
+    path, name = item
     replay = trial_replay(tuple(episodes), (name,), f"uniform:{settings.frames}", settings.seed)
-    found = [cell for episode in episodes for cell in _cells(replay, episode, name)]
-    pixels = (
-        np.stack([frame for *_, frame in found]) if found else np.zeros((0, settings.size, settings.size, 3), np.uint8)
-    )
-    said = json.dumps([cell[:-1] for cell in found]).encode()
-    with atomic_write(settings.out / "perturbed" / f"{name}.npz") as path, path.open("wb") as handle:
-        np.savez(handle, cells=np.frombuffer(said, np.uint8), pixels=pixels)
-
-
-def _cells(replay: TrialReplay, episode: Episode, name: str) -> list[tuple[str, str, int, str, int, NDArray[np.uint8]]]:
-    """Return the severities of a perturbation at which it applies and keeps a known label."""
-    found = []
-    for severity in _SEVERITIES:
+    cells, frames = [], [np.zeros((0, settings.size, settings.size, 3), np.uint8)]
+    for episode, severity in product(episodes, _SEVERITIES):
         try:
             change = replay.change(episode.id, name, severity)
-            frame = change.episode.frames[-1]
+            last = change.episode.frames[-1:]
         except DataError:
             continue
         level = change.episode.label.level
         if level is not None and change.expect == "same":  # only what keeps its label can lose accuracy
-            found.append((episode.id, name, severity, change.episode.instruction, level, frame))
-    return found
+            cells.append((episode.id, name, severity, change.episode.instruction, level))
+            frames.append(last)
+    said = np.frombuffer(json.dumps(cells).encode(), np.uint8)
+    with atomic_write(path) as partial_path, partial_path.open("wb") as handle:
+        np.savez(handle, cells=said, pixels=np.concatenate(frames))

@@ -4,7 +4,7 @@ import json
 import math
 import re
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,6 @@ from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.frame_rewards import ranking_score
-from rewardlab.models.calibration import LevelMap
 from rewardlab.training.loop import BEST, TRAINED, WORK, LiveView, Step, files_in, load_trainable
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.objectives import ObjectiveSettings
@@ -52,13 +51,11 @@ class TrainingJob:
     @property
     def identity(self) -> dict[str, object]:
         """Return what decides the weights that come out, beside backbone and data."""
-        options = {name: str(value) for name, value in self.objective.options.items()}
-        budget = (self.seed, self.optimizer.lr, self.steps, self.batch, self.interval)
         return {
             "objective": self.objective.text,
             "code": self.objective.code,
-            "options": options,
-            "budget": list(budget),
+            "options": {name: str(value) for name, value in self.objective.options.items()},
+            "budget": [self.seed, self.optimizer.lr, self.steps, self.batch, self.interval],
         }
 
 
@@ -74,7 +71,6 @@ class TrainContext:
 
     @property
     def store(self) -> InputStore:
-        """Return the encoded inputs."""
         return self.sampler.store
 
 
@@ -86,23 +82,18 @@ class Fitted:
     step: int
 
 
-def fitted(job: TrainingJob) -> Fitted | None:
-    """Return what a training has come to, if it is done; RunError where the folder holds another."""
-    path = job.folder / RECORD
-    if not path.exists():
-        return None
-    record = read_json(path)
-    if record["job"] != job.identity:
-        raise RunError(f"{job.folder} was begun with other settings; choose another --out or remove that folder")
-    agreement = record["agreement"]
-    return Fitted(math.nan if agreement is None else float(agreement), int(record["step"]))
-
-
 def fit(job: TrainingJob, context: TrainContext, view: LiveView, done: int) -> Fitted:
-    """Train from the last checkpoint on; the best weights are then in its folder. `done` counts the steps before."""
-    found = fitted(job)
-    if found is not None:
-        return found
+    """Train from the last checkpoint on, unless it is done; the best weights are then in its folder.
+
+    `done` counts the steps before. RunError where the folder holds another training.
+    """
+    path = job.folder / RECORD
+    if path.exists():
+        record = read_json(path)
+        if record["job"] != job.identity:
+            raise RunError(f"{job.folder} was begun with other settings; choose another --out or remove that folder")
+        agreement = record["agreement"]
+        return Fitted(math.nan if agreement is None else float(agreement), int(record["step"]))
     files = files_in(job.folder)
     claim_folder(files.state.with_name("begun.json"), job.identity, where=str(job.folder))
     load_trainable(context.pair.network, context.start)
@@ -117,7 +108,7 @@ def fit(job: TrainingJob, context: TrainContext, view: LiveView, done: int) -> F
     )
     agreement = None if math.isinf(progress.best_error) else 1 - progress.best_error
     record = {"job": job.identity, "agreement": agreement, "step": progress.best_step}
-    with atomic_write(job.folder / RECORD) as partial:
+    with atomic_write(path) as partial:
         partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
     files.state.unlink(missing_ok=True)
     return Fitted(math.nan if agreement is None else agreement, progress.best_step)
@@ -132,19 +123,18 @@ class Trainer:
     optimizer: MasterAdamW
 
     def batches(self, start: int) -> Iterator[ClipBatch]:
-        """Yield the embedded clips of each step from one on."""
         job, context = self.job, self.context
         for number in range(start, job.steps):
             yield context.sampler.batch(context.pair, job.seed, number, job.batch)
 
     def step(self, number: int, batch: ClipBatch) -> Step:
-        """Take one optimizer step."""
         objective = self.job.objective
         loss = objective.loss(batch)
         if not isinstance(loss, Tensor) or loss.ndim or not loss.requires_grad:
+            got = f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
             raise ModelError(
                 f"objective {objective.text} must return one number that depends on the batch's images or texts, "
-                f"as a tensor without dimensions, got {_shown(loss)}"
+                f"as a tensor without dimensions, got {got}"
             )
         loss.backward()
         self.optimizer.collect()
@@ -154,28 +144,18 @@ class Trainer:
 
     def validate(self) -> tuple[float | None, dict[str, float]]:
         """Return the disagreement with true progress, None where no validation clip tells it, and the agreement."""
-        agreement = validation_agreement(self.context)
+        evaluated = self.context.evaluated
+        rows = evaluated.rows(VALIDATION)
+        if not len(rows):
+            return None, {}
+        agreement = ranking_score(clip_values(self.context, rows), only(evaluated, VALIDATION).facts)
         return (None, {}) if math.isnan(agreement) else (1 - agreement, {"agreement": agreement})
 
     def state(self) -> dict[str, Any]:
-        """Return the trained weights and the moments of AdamW."""
         return {TRAINED: self.optimizer.trained(), "moments": self.optimizer.moments()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put saved weights and moments in place."""
         self.optimizer.restore(state[TRAINED], state["moments"])
-
-
-def _shown(loss: object) -> str:
-    return f"a tensor of shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
-
-
-def validation_agreement(context: TrainContext) -> float:
-    """Return the agreement with true progress on the validation clips."""
-    rows = context.evaluated.rows(VALIDATION)
-    if not len(rows):
-        return math.nan
-    return ranking_score(clip_values(context, rows), only(context.evaluated, VALIDATION).facts)
 
 
 @torch.no_grad()
@@ -201,20 +181,16 @@ def load_best(job: TrainingJob, context: TrainContext) -> None:
 # Where each training of a comparison goes, and what it is.
 
 
-def training_folder(out: Path, backbone: str, objective: str, seed: int) -> Path:
-    """Return the folder of a training, which `contrastive:` takes."""
-    return out / "trainings" / backbone / slug(objective) / f"seed{seed}"
-
-
 def slug(text: str) -> str:
     """Return the text of an objective as the name of a folder; two texts never share one."""
     plain = re.sub(r"[^A-Za-z0-9_.-]+", "-", text)
     return plain if plain == text else f"{plain}-{digest(text)[:6]}"
 
 
-def make_job(
-    settings: ObjectiveSettings, setting: tuple[NamedObjective, float], seed: int, folder: Path
-) -> TrainingJob:
+Setting = tuple[NamedObjective, float]  # an objective with its option, and a learning rate
+
+
+def make_job(settings: ObjectiveSettings, setting: Setting, seed: int, folder: Path) -> TrainingJob:
     """Return the training of an objective with a learning rate."""
     objective, rate = setting
     return TrainingJob(
@@ -225,11 +201,10 @@ def make_job(
 # Tuning with the same budget for every objective: so many settings on one seed, chosen by validation agreement.
 
 LR_FACTORS = (1.0, 3.0, 1 / 3, 10.0, 0.1, 30.0, 1 / 30)  # times --lr, in the order in which they are tried
-Setting = tuple[NamedObjective, float]  # an objective with its option, and a learning rate
 
 
 def settings_to_try(objective: NamedObjective, settings: ObjectiveSettings) -> list[Setting]:
-    """Return as many settings as the settings tries for each objective: its own option first, then learning rates."""
+    """Return as many settings as `tuning` asks for: the objective's own option first, then learning rates."""
     if settings.tuning == 1:
         return [(objective, settings.lr)]
     entry = objective.entry
@@ -257,13 +232,8 @@ def tune(
         job = make_job(settings, setting, settings.seeds[0], folder / f"setting{number}")
         scores.append(fit(job, context, view, done + number * settings.steps).agreement)
         shutil.rmtree(job.folder / WORK, ignore_errors=True)  # only the score is of use
-    return tried[_best(scores)]
-
-
-def _best(scores: Sequence[float]) -> int:
-    """Return the place of the highest score, the first where there is none."""
     known = [-math.inf if math.isnan(score) else score for score in scores]
-    return known.index(max(known))
+    return tried[known.index(max(known))]
 
 
 # The result of a training: a folder for `contrastive:` with a calibration and a model card.
@@ -281,11 +251,6 @@ def write_result(job: TrainingJob, context: TrainContext, settings: ObjectiveSet
     context.pair.write(job.folder)
     with atomic_write(job.folder / CARD) as partial:
         partial.write_text(_card(job, settings, found, read_upstreams(context.pair.folder)), encoding="utf-8")
-
-
-def write_levels(job: TrainingJob, level_map: LevelMap) -> None:
-    """Write the map from similarity to level beside the pair."""
-    level_map.write(job.folder / LEVELS)
 
 
 def _card(job: TrainingJob, settings: ObjectiveSettings, found: Fitted, upstreams: str) -> str:

@@ -50,7 +50,28 @@ def train_pocket(
         rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx
         rewardlab train pocket --tasks drawer-open,hammer --rollouts 20 --steps 200 --device cpu
     """
-    return _train_variants(pocket_settings(**locals()))
+    settings = pocket_settings(**locals())
+    from rewardlab.training.holdout import recorded_split
+    from rewardlab.training.pocket.export import export
+    from rewardlab.training.pocket.frame_store import calibration_frames, for_fold, make_frame_store
+    from rewardlab.training.pocket.rendering import of_fold
+    from rewardlab.training.pocket.rollouts import simulate_all
+    from rewardlab.training.pocket.train import fit
+
+    out, started = settings.out, time.monotonic()
+    out.mkdir(parents=True, exist_ok=True)
+    recorded_split(out)  # before the workers read it
+    simulate_all(settings)
+    print(f"{time.monotonic() - started:.0f} s: rollouts are simulated", flush=True)
+    store = make_frame_store(settings)
+    print(f"{time.monotonic() - started:.0f} s: frames are rendered", flush=True)
+    for training in settings.trainings:
+        fit(settings, training, store)
+        print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
+    for training in settings.trainings:  # calibrated on the other folds, so all are trained first
+        own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
+        export(settings, training, out, calibration_frames(own, training.variant))
+    return tuple(f"pocket:{out / training.name}" for training in settings.trainings)
 
 
 @dataclass(frozen=True)
@@ -130,28 +151,3 @@ def pocket_settings(**given: Any) -> PocketSettings:
     if small or settings.size % 16:
         raise PlanError(f"settings are too small: {', '.join(small)}" if small else "size must be a multiple of 16")
     return settings
-
-
-def _train_variants(settings: PocketSettings) -> tuple[str, ...]:
-    """Simulate, render, train and export; what is already in the folder is not made again."""
-    from rewardlab.training.holdout import recorded_split
-    from rewardlab.training.pocket.export import export
-    from rewardlab.training.pocket.frame_store import calibration_frames, for_fold, make_frame_store
-    from rewardlab.training.pocket.rendering import of_fold
-    from rewardlab.training.pocket.rollouts import simulate_all
-    from rewardlab.training.pocket.train import fit
-
-    out, started = settings.out, time.monotonic()
-    out.mkdir(parents=True, exist_ok=True)
-    recorded_split(out)  # before the workers read it
-    simulate_all(settings)
-    print(f"{time.monotonic() - started:.0f} s: rollouts are simulated", flush=True)
-    store = make_frame_store(settings)
-    print(f"{time.monotonic() - started:.0f} s: frames are rendered", flush=True)
-    for training in settings.trainings:
-        fit(settings, training, store)
-        print(f"{time.monotonic() - started:.0f} s: {training.name} is trained", flush=True)
-    for training in settings.trainings:  # calibrated on the other folds, so all are trained first
-        own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
-        export(settings, training, out, calibration_frames(own, training.variant))
-    return tuple(f"pocket:{out / training.name}" for training in settings.trainings)

@@ -1,6 +1,5 @@
 """Probes on validation rollouts, and the calibration fitted on other folds."""
 
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,8 +48,7 @@ class ProbedClips:
     task: NDArray[Any]
 
     def where(self, chosen: NDArray[np.bool_]) -> "ProbedClips":
-        """Return the chosen clips."""
-        return ProbedClips(self.features[chosen], self.level[chosen], self.unseen[chosen], self.task[chosen])
+        return ProbedClips(**{name: column[chosen] for name, column in vars(self).items()})
 
 
 def fit_novelty_calibration(settings: PocketSettings, training: Training) -> dict[str, Any]:
@@ -60,7 +58,8 @@ def fit_novelty_calibration(settings: PocketSettings, training: Training) -> dic
     """
     folds = [each for each in settings.trainings if each.variant == training.variant]
     others = [each for each in folds if each.fold != training.fold] or folds
-    clips = _joined([probed_clips(settings, each) for each in others])
+    parts = [vars(probed_clips(settings, each)) for each in others]
+    clips = ProbedClips(**{name: np.concatenate([part[name] for part in parts]) for name in parts[0]})
     weight, bias = fit_linear_map(clips)
     return {
         "calibration": {"weight": np.round(weight, 5).tolist(), "bias": np.round(bias, 5).tolist()},
@@ -76,11 +75,11 @@ def training_embeddings(settings: PocketSettings, training: Training) -> NDArray
     return states
 
 
-def probed_clips(settings: PocketSettings, training: Training, probe: str = "own") -> ProbedClips:
+def probed_clips(settings: PocketSettings, training: Training) -> ProbedClips:
     """Return the predictions for the validation rollouts; where no task is unseen, all count as unseen."""
     with np.load(_probe_file(settings, training)) as found:
-        task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
-        logits, states = found[f"{probe}/logits"].astype(np.float64), found[f"{probe}/state"].astype(np.float32)
+        task, level = found["own/task"], found["own/level"].astype(np.int64)
+        logits, states = found["own/logits"].astype(np.float64), found["own/state"].astype(np.float32)
         familiar = unit_length(found["trained/state"].astype(np.float32))
     names = settings.unseen(training.fold)
     unseen = np.isin(task, names) if names else np.ones(len(task), bool)
@@ -91,7 +90,11 @@ def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
     """Return weight (FEATURES, LEVELS) and bias (LEVELS,) of least cross-entropy, seen and unseen weighing the same."""
     centre, scale = clips.features.mean(axis=0), clips.features.std(axis=0) + 1e-6
     design = np.hstack([(clips.features - centre) / scale, np.ones((len(clips.level), 1))])
-    truth, importance = np.eye(LEVELS)[clips.level - 1], _importance(clips.unseen)
+    truth, unseen = np.eye(LEVELS)[clips.level - 1], clips.unseen
+    if unseen.all() or not unseen.any():
+        importance = np.full(len(unseen), 1 / len(unseen))
+    else:
+        importance = np.where(unseen, _UNSEEN_SHARE / unseen.sum(), (1 - _UNSEEN_SHARE) / (~unseen).sum())
 
     def loss(flat: Floats) -> tuple[float, Floats]:
         logits = design @ flat.reshape(-1, LEVELS)
@@ -103,13 +106,6 @@ def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
     found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 500}).x.reshape(-1, LEVELS)
     weight = found[:-1] / scale[:, None]
     return weight, found[-1] - centre @ weight
-
-
-def _importance(unseen: NDArray[np.bool_]) -> Floats:
-    if unseen.all() or not unseen.any():
-        return np.full(len(unseen), 1 / len(unseen))
-    importance: Floats = np.where(unseen, _UNSEEN_SHARE / unseen.sum(), (1 - _UNSEEN_SHARE) / (~unseen).sum())
-    return importance
 
 
 def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
@@ -128,13 +124,6 @@ def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
     return 0.0 if quantile is None else 1 - quantile
 
 
-def _joined(parts: list[ProbedClips]) -> ProbedClips:
-    def column(name: str) -> NDArray[Any]:
-        return np.concatenate([getattr(part, name) for part in parts])
-
-    return ProbedClips(column("features"), column("level"), column("unseen"), column("task"))
-
-
 def _probe_file(settings: PocketSettings, training: Training) -> Path:
     return settings.out / f"{training.name}-probes.npz"
 
@@ -142,7 +131,6 @@ def _probe_file(settings: PocketSettings, training: Training) -> Path:
 # Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.
 
 Predictions = dict[str, NDArray[Any]]
-TextOf = Callable[[int], str]  # the instruction for a rollout
 _FAMILIAR = 1200  # training clips that say what is familiar
 
 
@@ -163,14 +151,14 @@ def probe_all(settings: PocketSettings, store: FrameStore, model: PocketNetwork)
 def predict(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) -> dict[str, NDArray[np.float32]]:
     """Return the logits of the level, progress per frame and the state at the end of every clip, not augmented."""
     model.eval()
-    parts: dict[str, list[NDArray[np.float32]]] = {"logits": [], "progress": [], "state": []}
+    found = []
     for members in np.array_split(np.arange(len(clips.row)), max(1, len(clips.row) // size)):
         part = Batch(**{name: values[members] for name, values in vars(clips).items()})
         out = model(gather_frames(store, part, None), *gather_words(store, part, augment=False))
-        parts["logits"].append(out.levels[:, -1].float().cpu().numpy())
-        parts["progress"].append(out.progress.float().cpu().numpy())
-        parts["state"].append(out.states[:, -1].float().cpu().numpy())
-    return {name: np.concatenate(values) for name, values in parts.items()}
+        said = (out.levels[:, -1], out.progress, out.states[:, -1])
+        found.append([values.float().cpu().numpy() for values in said])
+    columns = zip(("logits", "progress", "state"), zip(*found, strict=True), strict=True)
+    return {name: np.concatenate(values) for name, values in columns}
 
 
 def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
@@ -178,23 +166,26 @@ def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, tuple[st
     done = [row for row in rows if is_success(table.levels[row, -1])]
     both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
     whole = np.linspace(0, table.progress.shape[1] - 1, CLIP_FRAMES).round().astype(np.int64)
-    probes = {
-        "own": ("plain", _clips(table, rows, whole, lambda row: table.texts[row][0])),
-        "trained": ("plain", _clips(table, trained, whole, lambda row: table.texts[row][0])),
-        "held_out": ("plain", _clips(table, rows, whole, lambda row: table.held_out_texts[row][0])),
-        "still": ("plain", _clips(table, rows, np.zeros(CLIP_FRAMES, np.int64), lambda row: table.texts[row][0])),
-        "wordless": ("plain", _clips(table, rows, whole, lambda row: "")),
-        "reversed": ("plain", _clips(table, rows, whole[::-1], lambda row: table.texts[row][0])),
-        "contrary": ("plain", _clips(table, both, whole, _opposite_text(table))),
+    still = np.zeros(CLIP_FRAMES, np.int64)
+    own = [table.texts[row][0] for row in rows]
+    # By name: the kind of rendering, the rollouts, the frames, and the instructions.
+    probes: dict[str, tuple[str, list[int], Ints, list[str]]] = {
+        "own": ("plain", rows, whole, own),
+        "trained": ("plain", trained, whole, [table.texts[row][0] for row in trained]),
+        "held_out": ("plain", rows, whole, [table.held_out_texts[row][0] for row in rows]),
+        "still": ("plain", rows, still, own),
+        "wordless": ("plain", rows, whole, [""] * len(rows)),
+        "reversed": ("plain", rows, whole[::-1], own),
+        "contrary": ("plain", both, whole, [phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0] for row in both]),
     }
     if "crowd" in table.scenes:
-        probes["crowd"] = ("crowd", _clips(table, rows, whole, lambda row: table.texts[row][0]))
-        probes["other_thing"] = ("crowd", list(_other_thing(settings, table, done, whole)))
-    return probes
-
-
-def _clips(table: RolloutTable, rows: Iterable[int], frames: Ints, text_of: TextOf) -> list[SampledClip]:
-    return [_clip(table, row, frames, text_of(row)) for row in rows]
+        others = _other_things(settings, table, done)
+        probes["crowd"] = ("crowd", rows, whole, own)
+        probes["other_thing"] = ("crowd", list(others), whole, list(others.values()))
+    return {
+        name: (kind, [_clip(table, row, frames, text) for row, text in zip(shown, texts, strict=True)])
+        for name, (kind, shown, frames, texts) in probes.items()
+    }
 
 
 def _clip(table: RolloutTable, row: int, frames: Ints, text: str) -> SampledClip:
@@ -202,17 +193,13 @@ def _clip(table: RolloutTable, row: int, frames: Ints, text: str) -> SampledClip
     return SampledClip(row, frames, text, progress, levels_of(progress))
 
 
-def _opposite_text(table: RolloutTable) -> TextOf:
-    return lambda row: phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0]
-
-
-def _other_thing(
-    settings: PocketSettings, table: RolloutTable, rows: Iterable[int], frames: Ints
-) -> Iterator[SampledClip]:
-    """Yield successes under the instruction for another thing that stands in the same scene."""
+def _other_things(settings: PocketSettings, table: RolloutTable, rows: list[int]) -> dict[int, str]:
+    """Return the instruction for another thing that stands in the scene of each rollout that has one."""
+    found = {}
     for row in rows:
         scene = table.scenes["crowd"][row]
         asked = [task for _, tasks in scene.things for task in tasks] if scene else []
         if asked:
             rng = rng_for(settings.seed, "other thing", row)
-            yield _clip(table, row, frames, ask_for_distractor(pick(asked, rng), "train", rng).text)
+            found[row] = ask_for_distractor(pick(asked, rng), "train", rng).text
+    return found

@@ -2,6 +2,7 @@
 
 import json
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,7 +19,7 @@ from rewardlab.models.pocket.inference import CLIP_FRAMES
 from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
 from rewardlab.models.pocket.wordpiece import MAX_PIECES
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH
-from rewardlab.training.holdout import split_of_variant
+from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import fit_novelty_calibration, training_embeddings
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
@@ -37,7 +38,9 @@ def quantise_image_encoder(source: Path, frames: Frames, out: Path) -> None:
     from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
-    _check_frames(onnx.load(source), frames)
+    expected = tuple(side.dim_value for side in onnx.load(source).graph.input[0].type.tensor_type.shape.dim[1:])
+    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[1:] != expected or not len(frames):
+        raise DataError(f"frames to calibrate on must be uint8 (N, *{expected}), got {frames.dtype} {frames.shape}")
     with TemporaryDirectory() as folder, atomic_write(out) as partial:
         fused = Path(folder) / "fused.onnx"  # weights in float32, batch norms inside the convolutions
         quant_pre_process(source, fused, skip_symbolic_shape=True)
@@ -55,12 +58,6 @@ def quantise_image_encoder(source: Path, frames: Frames, out: Path) -> None:
         graph = onnx.load(partial)
         _read_pixels_directly(graph)
         onnx.save(graph, partial)
-
-
-def _check_frames(model: Any, frames: Frames) -> None:
-    expected = tuple(side.dim_value for side in model.graph.input[0].type.tensor_type.shape.dim[1:])
-    if frames.dtype != np.uint8 or frames.ndim != 4 or frames.shape[1:] != expected or not len(frames):
-        raise DataError(f"frames to calibrate on must be uint8 (N, *{expected}), got {frames.dtype} {frames.shape}")
 
 
 def _reader(frames: Frames) -> Any:
@@ -86,7 +83,14 @@ def _read_pixels_directly(model: Any) -> None:
     """
     from onnx import numpy_helper
 
-    cast, subtract, divide, quantise, dequantise = _preprocessing_nodes(model.graph)
+    (node,) = [each for each in model.graph.node if "frames" in each.input]
+    chain = []  # between the transposed frames and the first convolution
+    for expected in _PREPROCESSING:
+        (node,) = [each for each in model.graph.node if node.output[0] in each.input]
+        if node.op_type != expected:
+            raise DataError(f"the image encoder must begin with {_PREPROCESSING}, got {node.op_type} for {expected}")
+        chain.append(node)
+    cast, subtract, divide, quantise, dequantise = chain
     known = {constant.name: numpy_helper.to_array(constant) for constant in model.graph.initializer}
     known |= {n.output[0]: numpy_helper.to_array(n.attribute[0].t) for n in model.graph.node if n.op_type == "Constant"}
     mean, deviation = (known[node.input[1]] for node in (subtract, divide))
@@ -97,18 +101,6 @@ def _read_pixels_directly(model: Any) -> None:
     dequantise.input[:] = [cast.input[0], *numbers]
     for node in (cast, subtract, divide, quantise):
         model.graph.node.remove(node)
-
-
-def _preprocessing_nodes(graph: Any) -> list[Any]:
-    """Return the nodes between the transposed frames and the first convolution."""
-    (chain,) = [node for node in graph.node if "frames" in node.input]
-    found = []
-    for expected in _PREPROCESSING:
-        (chain,) = [node for node in graph.node if chain.output[0] in node.input]
-        if chain.op_type != expected:
-            raise DataError(f"the image encoder must begin with {_PREPROCESSING}, got {chain.op_type} for {expected}")
-        found.append(chain)
-    return found
 
 
 _OPSET = 17
@@ -131,10 +123,13 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
     _write(model.temporal_encoder, (tokens, words, known), temporal_path, (inputs, outputs))
     with atomic_write(states_path) as partial, partial.open("wb") as handle:
         np.save(handle, training_embeddings(settings, training), allow_pickle=False)
+    split = recorded_split(settings.out)
+    if not training.robust:  # pocket-plain is trained with none of the catalog
+        split = replace(split, train_perturbations=(), train_worlds=())
     described = {
         "size": settings.size,
         **fit_novelty_calibration(settings, training),
-        **split_of_variant(settings.out, training.variant).to_json(),
+        **split.to_json(),
         "fold": training.fold,
         "trained_tasks": list(settings.seen(training.fold)),
         "unseen_tasks": list(settings.unseen(training.fold)),
@@ -147,13 +142,12 @@ def load_rounded(settings: PocketSettings, training: Training) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
     model = PocketNetwork(NetworkConfig(size=settings.size))
     state = torch.load(settings.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
-    model.load_state_dict({key: _rounded(value) for key, value in state.items()})
+    for key, value in state.items():
+        if value.is_floating_point() and value.ndim > 1:
+            state[key] = value.half().float()
+    model.load_state_dict(state)
     model.eval()
     return model
-
-
-def _rounded(value: Tensor) -> Tensor:
-    return value.half().float() if value.is_floating_point() and value.ndim > 1 else value
 
 
 def _write(module: nn.Module, inputs: tuple[Tensor, ...], path: Path, names: tuple[list[str], list[str]]) -> None:

@@ -41,7 +41,11 @@ def make_frame_store(settings: PocketSettings) -> FrameStore:
     scenes: dict[str, tuple[RenderedScene, ...]] = {}
     for kind in ROBUST_KINDS if "pocket" in settings.variants else CLEAN_KINDS:
         frames, found = render_all(settings, kind, settings.out)
-        pixels[kind], scenes[kind] = _uploaded(frames, settings.device), tuple(found)
+        pixels[kind] = torch.empty(frames.shape, dtype=torch.uint8, device=settings.device)
+        for start in range(0, len(frames), 1024):
+            some = slice(start, start + 1024)
+            pixels[kind][some] = torch.from_numpy(np.array(frames[some])).to(settings.device)
+        scenes[kind] = tuple(found)
         if kind != "plain":  # perturbed clips are made of it
             (settings.out / f"{kind}.npy").unlink()
         print(f"rendered {kind}", flush=True)
@@ -63,23 +67,17 @@ def _instruction_ids(table: RolloutTable) -> Tensor:
     return torch.from_numpy(ids[ids >= 0])
 
 
-def _uploaded(frames: NDArray[np.uint8], device: str) -> Tensor:
-    held = torch.empty(frames.shape, dtype=torch.uint8, device=device)
-    for start in range(0, len(frames), 1024):
-        held[start : start + 1024] = torch.from_numpy(np.array(frames[start : start + 1024])).to(device)
-    return held
-
-
 def make_rollout_table(settings: PocketSettings, scenes: dict[str, tuple[RenderedScene, ...]]) -> RolloutTable:
     """Read the rollouts of a folder."""
     shards = [shard for shard in shards_of(settings) for _ in range(shard.count)]
     rollouts = [r for shard in shards_of(settings) for r in load_rollouts(settings.out / "rollouts" / shard.name)]
     check = np.array([shard.part == "check" for shard in shards])
+    paths = [r.trajectory for r in rollouts]
     return RolloutTable(
         tasks=tuple(shard.task for shard in shards),
-        progress=np.array([r.trajectory.progress for r in rollouts], np.float32),
-        gripper_pos=np.array([r.trajectory.gripper_pos for r in rollouts], np.float32),
-        object_pos=np.array([r.trajectory.object_pos for r in rollouts], np.float32),
+        progress=np.array([path.progress for path in paths], np.float32),
+        gripper_pos=np.array([path.gripper_pos for path in paths], np.float32),
+        object_pos=np.array([path.object_pos for path in paths], np.float32),
         texts=tuple(r.texts for r in rollouts),
         held_out_texts=tuple(r.held_out_texts for r in rollouts),
         counterfactuals=tuple(r.counterfactuals for r in rollouts),

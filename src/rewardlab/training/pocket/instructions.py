@@ -5,7 +5,6 @@ in every scene alike: a displacement, a direction, a lift, a touch.
 """
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,17 +48,12 @@ class ClipPositions:
 
     task: str
     gripper: Floats
-    object: Floats
-
-    @property
-    def is_reach(self) -> bool:
-        """Return whether the object is the gripper itself."""
-        return PROGRESS_SPECS[self.task].family == "reach"
+    object: Floats  # the gripper itself where the task is to reach
 
 
 def synthetic_instruction(clip: ClipPositions, name: str, rng: Generator) -> LabelledInstruction:
     """Return an instruction and its progress at every frame; `name` is what the object is called."""
-    makers = (_move_gripper,) if clip.is_reach else _MAKERS
+    makers = (_move_gripper,) if PROGRESS_SPECS[clip.task].family == "reach" else _MAKERS
     return pick(makers, rng)(clip, name, rng)
 
 
@@ -70,7 +64,7 @@ def _move_object(clip: ClipPositions, name: str, rng: Generator) -> LabelledInst
     return text, _distance_progress(PROGRESS_SPECS[clip.task].family, distance, _approach(clip))
 
 
-def _move_gripper(clip: ClipPositions, name: str, rng: Generator) -> LabelledInstruction:
+def _move_gripper(clip: ClipPositions, _name: str, rng: Generator) -> LabelledInstruction:
     goal = _draw_goal(clip.gripper, rng)
     distance = np.linalg.norm(clip.gripper - clip.gripper[0] - goal, axis=1)
     text = _filled(pick(_MOVE, rng), pick(_GRIPPER_NAMES, rng), describe_displacement(goal))
@@ -111,13 +105,7 @@ def _touch(clip: ClipPositions, name: str, rng: Generator) -> LabelledInstructio
     return _filled(pick(_TOUCH, rng), name), np.where(touched, np.float32(1.0), progress)
 
 
-_MAKERS: tuple[Callable[[ClipPositions, str, Generator], LabelledInstruction], ...] = (
-    *(3 * (_move_object,)),
-    _move_gripper,
-    *(2 * (_push,)),
-    _lift,
-    _touch,
-)
+_MAKERS = (_move_object, _move_object, _move_object, _move_gripper, _push, _push, _lift, _touch)
 
 
 def _filled(template: str, name: str, where: str = "") -> str:

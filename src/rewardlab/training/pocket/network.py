@@ -27,7 +27,6 @@ class NetworkConfig:
 
     @property
     def tokens_per_frame(self) -> int:
-        """Return how many image tokens a frame has."""
         return (self.size // 16) ** 2
 
 
@@ -65,7 +64,6 @@ class TransformerBlock(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the sequence after one layer."""
         y = self.attention_norm(x)
         x = x + self.dropout(self.projection(self.attention(y, y, mask)))
         return x + self.dropout(self.mlp(self.mlp_norm(x)))
@@ -79,7 +77,6 @@ class ResidualBlock(nn.Module):
         self.body = nn.Sequential(_conv(channels, channels, 1), nn.ReLU(), _conv(channels, channels, 1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the feature map after one block."""
         return torch.relu(x + self.body(x))
 
 
@@ -100,12 +97,8 @@ class ConvImageEncoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
-        x: Tensor = self.body(_normalised(frames))
+        x: Tensor = self.body((frames.permute(0, 3, 1, 2).float() - 110.0) / 60.0)
         return x.flatten(2).transpose(1, 2)
-
-
-def _normalised(frames: Tensor) -> Tensor:
-    return (frames.permute(0, 3, 1, 2).float() - 110.0) / 60.0
 
 
 class TextAttentionPool(nn.Module):
@@ -187,7 +180,6 @@ class CausalSequence(nn.Module):
         self.register_buffer("causal_mask", torch.full((CLIP_FRAMES, CLIP_FRAMES), -1e4).triu(1))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return the sequence with the context of everything before."""
         for layer in self.body:
             x = layer(x, self.causal_mask)
         return x
@@ -236,28 +228,29 @@ def level_and_progress_loss(progress: Tensor, levels: Tensor, true_progress: Ten
     entropy = nn.functional.cross_entropy(levels.transpose(1, 2), target, reduction="none", label_smoothing=0.02)
     mean = (levels.softmax(-1) * torch.arange(1.0, 6.0, device=levels.device)).sum(-1)
     distance = (mean - true_level).abs()
-    success = nn.functional.binary_cross_entropy_with_logits(
-        levels[..., -1] - levels[..., :-1].logsumexp(-1), (true_level == LEVELS).float(), reduction="none"
-    )
-    labelled = torch.isfinite(true_progress).float()
-    soft = nn.functional.binary_cross_entropy_with_logits(progress, true_progress.nan_to_num(0.0), reduction="none")
-    progress_loss = (soft * labelled).sum() / labelled.sum().clamp(min=1)
+    success = _cross_entropy(levels[..., -1] - levels[..., :-1].logsumexp(-1), (true_level == LEVELS).float())
+    progress_loss = _mean_where_known(_cross_entropy(progress, true_progress), true_progress)
     level_loss = ((entropy + 0.3 * distance + 0.3 * success) * weight).sum() / weight.sum().clamp(min=1)
     return level_loss + 0.5 * progress_loss
 
 
 def displacement_loss(displacements: Tensor, true_displacements: Tensor) -> Tensor:
     """Return the smooth L1 loss of displacements in tenths of a metre, where they are known."""
-    labelled = torch.isfinite(true_displacements).float()
     target = true_displacements.nan_to_num(0.0) * 10
-    loss = nn.functional.smooth_l1_loss(displacements, target, reduction="none")
-    return (loss * labelled).sum() / labelled.sum().clamp(min=1)
+    return _mean_where_known(nn.functional.smooth_l1_loss(displacements, target, reduction="none"), true_displacements)
 
 
 def caption_loss(caption: Tensor, true_caption: Tensor) -> Tensor:
     """Return the binary cross-entropy of the words of a caption, where there is one."""
-    labelled = torch.isfinite(true_caption).float()
-    loss = nn.functional.binary_cross_entropy_with_logits(caption, true_caption.nan_to_num(0.0), reduction="none")
+    return _mean_where_known(_cross_entropy(caption, true_caption), true_caption)
+
+
+def _cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
+    return nn.functional.binary_cross_entropy_with_logits(logits, target.nan_to_num(0.0), reduction="none")
+
+
+def _mean_where_known(loss: Tensor, target: Tensor) -> Tensor:
+    labelled = torch.isfinite(target).float()
     return (loss * labelled).sum() / labelled.sum().clamp(min=1)
 
 

@@ -1,6 +1,6 @@
 """Every rollout rendered (plain, crowd, look, world, view), and the table of what is known of it."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -28,7 +28,7 @@ from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
 from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings
-from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, shards_of
+from rewardlab.training.pocket.rollouts import Rollout, Shard, draw_by_share, load_rollouts, shards_of
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import DISTRACTORS, place_distractors
 from rewardlab.worlds.metaworld.instructions import phrasings
@@ -49,6 +49,7 @@ SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
 CLEAN_KINDS = ("plain", "crowd", "look")
 ROBUST_KINDS = (*CLEAN_KINDS, "world", "view")
 _FPS = 10.0  # that a clip claims to have
+_CATEGORY_SHARES = {"visual": 0.5, "domain": 0.1, "semantic": 0.25, "temporal": 0.15}  # of perturbations drawn
 _MAX_DRAWS = 6  # until a perturbation applies and its label is known
 _MOST_THINGS = 3
 
@@ -94,8 +95,8 @@ def _render_shard(settings: PocketSettings, kind: str, path: Path, placed: tuple
     shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
     rollouts = load_rollouts(settings.out / "rollouts" / shard.name)
-    scenes = []
     plain = np.load(path.with_name("plain.npy"), mmap_mode="r")
+    scenes = []
     replay = _replay(settings, shard) if kind == "view" else None
     for index, rollout in enumerate(rollouts):
         rng = rng_for(settings.seed, kind, shard.name, index)
@@ -110,48 +111,33 @@ def _render_shard(settings: PocketSettings, kind: str, path: Path, placed: tuple
 
 
 def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
-    shares = np.array(list(CAMERA_SHARES.values()))
-    view = CameraView(str(rng.choice(np.array(list(CAMERA_SHARES)), p=shares)), settings.size)
+    view, frames = CameraView(draw_by_share(CAMERA_SHARES, rng), settings.size), range(settings.frames_per_rollout)
     if kind == "plain":
-        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, tiled=True), RenderedScene()
+        return render_rollout(rollout.trajectory, frames, view, tiled=True), RenderedScene()
     seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
     things = tuple((thing.name, thing.state.tasks) for thing in place_distractors(rollout.trajectory, count, seed))
     edits: SceneEdits = ((DISTRACTOR_OBJECTS_EDIT, (count, seed)),)
     if kind == "look":
         edits = (*edits, (LOOK_EDIT, (seed,)))
-    more = _draw_edits(recorded_split(settings.out).train_worlds, rng) if kind == "world" else ()
-    look = draw_look(seed) if kind == "look" else None
-    return _with_edits(settings, rollout, view, edits, more), RenderedScene(things, look)
-
-
-def _with_edits(
-    settings: PocketSettings, rollout: Rollout, view: CameraView, edits: SceneEdits, more: SceneEdits
-) -> Frames:
+    more: SceneEdits = ()
+    if kind == "world":  # one or two edits, each at any severity
+        names = recorded_split(settings.out).train_worlds
+        chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
+        entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
+        more = tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
+    scene = RenderedScene(things, draw_look(seed) if kind == "look" else None)
     try:
-        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, (*edits, *more), tiled=True)
+        return render_rollout(rollout.trajectory, frames, view, (*edits, *more), tiled=True), scene
     except NotApplicable:  # such as no room on the table for one object more
-        return render_rollout(rollout.trajectory, range(settings.frames_per_rollout), view, edits, tiled=True)
-
-
-def _draw_edits(names: Sequence[str], rng: Generator) -> SceneEdits:
-    """Draw one or two scene edits, each at any severity."""
-    chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
-    entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
-    return tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
+        return render_rollout(rollout.trajectory, frames, view, edits, tiled=True), scene
 
 
 def _episode(rollout: Rollout, frames: Frames, name: str, rng: Generator) -> Episode:
     progress = tuple(float(reading.progress) for reading in rollout.trajectory.readings)
-    text = pick(rollout.texts, rng)
     level = level_of_progress(progress[-1])
-    source = InMemoryFrames(frames, np.arange(len(frames)), len(frames), name)
-    return Episode(
-        name,
-        text,
-        whole_clip(source, _FPS),
-        Label(level, is_success(level), progress),
-        Provenance("metaworld", rollout.trajectory.task),
-    )
+    clip = whole_clip(InMemoryFrames(frames, np.arange(len(frames)), len(frames), name), _FPS)
+    label, provenance = Label(level, is_success(level), progress), Provenance("metaworld", rollout.trajectory.task)
+    return Episode(name, pick(rollout.texts, rng), clip, label, provenance)
 
 
 @lru_cache(maxsize=1)
@@ -171,7 +157,9 @@ def _replay(settings: PocketSettings, shard: Shard) -> TrialReplay:
 def _perturbed(replay: TrialReplay, episode: Episode, rng: Generator) -> tuple[Frames, PerturbedClip | None]:
     """Return the clip under a perturbation that applies and leaves a known label; else as it is, without a label."""
     single = replace(replay, episodes={episode.id: episode})
-    for name, severity in _draw_perturbations(replay, rng):
+    groups = _grouped((str(p.category), p.name) for p in replay.context.perturbations.values())
+    for _ in range(_MAX_DRAWS):
+        name, severity = pick(groups[draw_by_share(_CATEGORY_SHARES, rng)], rng), int(rng.integers(1, 5))
         try:
             change = single.change(episode.id, name, severity)
             frames = change.episode.frames
@@ -187,22 +175,12 @@ def _perturbed(replay: TrialReplay, episode: Episode, rng: Generator) -> tuple[F
     return pad_clip(episode.frames), None
 
 
-def _draw_perturbations(replay: TrialReplay, rng: Generator) -> Iterator[tuple[str, int]]:
-    groups: dict[str, list[str]] = {}
-    for p in replay.context.perturbations.values():
-        groups.setdefault(p.category, []).append(p.name)
-    shares = {"visual": 0.5, "domain": 0.1, "semantic": 0.25, "temporal": 0.15}
-    for _ in range(_MAX_DRAWS):
-        category = str(rng.choice(np.array(list(shares)), p=np.array(list(shares.values()))))
-        names = groups[category]
-        yield pick(names, rng), int(rng.integers(1, 5))
-
-
 # The rollout table: labels, positions, instructions and scenes of every rollout, in the order of the frames.
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int64]
-Key = TypeVar("Key", bound=Hashable)
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 
 MIN_CLIP_FRAMES = 4
 
@@ -224,7 +202,6 @@ class RolloutTable:
 
     @cached_property
     def levels(self) -> Ints:
-        """Return the level of every kept frame."""
         return levels_of(self.progress)
 
     @cached_property
@@ -240,12 +217,10 @@ class RolloutTable:
 
     @cached_property
     def by_task(self) -> dict[str, list[int]]:
-        """Return the training rollouts of each task."""
         return _grouped((self.tasks[row], row) for row in self.training.tolist())
 
     @cached_property
     def task_names(self) -> tuple[str, ...]:
-        """Return the training tasks."""
         return tuple(self.by_task)
 
 
@@ -254,23 +229,21 @@ def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
     unsaid = {text for task in unseen for lists in phrasings()[task].values() for text in lists}
     unsaid |= {OTHER_OBJECTS["coffee-button"][0]} if "coffee-pull" in unseen else set()
     rows = table.training
+
+    def known_part(scene: RenderedScene | None) -> RenderedScene | None:
+        """Return what may be known of a scene; None where a thing stands in it that only unseen tasks have."""
+        if scene is None or any(set(DISTRACTORS[name].tasks) <= set(unseen) for name, _ in scene.things):
+            return None
+        things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
+        clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed
+        return replace(scene, things=things, perturbed=clip)
+
     return replace(
         table,
         counterfactuals=tuple(tuple(other for other in row if other[1] not in unsaid) for row in table.counterfactuals),
-        scenes={
-            kind: tuple(s and _known_part(s, unseen, unsaid) for s in found) for kind, found in table.scenes.items()
-        },
+        scenes={kind: tuple(map(known_part, found)) for kind, found in table.scenes.items()},
         training=rows[[table.tasks[row] not in unseen for row in rows]],
     )
-
-
-def _known_part(scene: RenderedScene, unseen: tuple[str, ...], unsaid: set[str]) -> RenderedScene | None:
-    """Return what a training may know of a scene; None where a thing stands in it that only unseen tasks have."""
-    if any(set(DISTRACTORS[name].tasks) <= set(unseen) for name, _ in scene.things):
-        return None
-    things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
-    clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed
-    return replace(scene, things=things, perturbed=clip)
 
 
 def levels_of(progress: Floats) -> Ints:
@@ -279,8 +252,8 @@ def levels_of(progress: Floats) -> Ints:
     return np.where(np.isnan(progress), 0, level)
 
 
-def _grouped(pairs: Iterable[tuple[Key, int]]) -> dict[Key, list[int]]:
-    found: dict[Key, list[int]] = {}
-    for key, row in pairs:
-        found.setdefault(key, []).append(row)
+def _grouped(pairs: Iterable[tuple[Key, Value]]) -> dict[Key, list[Value]]:
+    found: dict[Key, list[Value]] = {}
+    for key, value in pairs:
+        found.setdefault(key, []).append(value)
     return found

@@ -1,10 +1,11 @@
 """Rollouts for training: simulated once, kept as states, progress and the instructions that apply to them."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.random import Generator
@@ -28,20 +29,24 @@ _SHARES = {"expert": 4.0, "stops_early": 3.0, "drops": 2.0, "other_goal": 2.0}
 _COUNTERFACTUAL_FRAMES = 3  # frames of a rollout at which counterfactual instructions are labelled
 _NEAR_MISSES = ("stops_early", "drops", "overshoots", "retries", "noise_mid")
 _NEAR_LEVEL, _NEAR_TRIES = 4, 4
+_ARRAYS = ("qpos", "body_pos", "gripper_pos", "object_pos", "goal")  # of a trajectory, as they are stored
+
+
+def draw_by_share(shares: Mapping[str, float], rng: Generator) -> str:
+    """Draw one of the names, each as often as its share of all."""
+    weights = np.array(list(shares.values()))
+    return str(rng.choice(np.array(list(shares)), p=weights / weights.sum()))
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """A trajectory subsampled to the frames that are kept, and the instructions with their levels.
-
-    `counterfactuals` are instructions for something else: the frame, the text, and the level at that frame.
-    """
+    """A trajectory subsampled to the frames that are kept, and the instructions with their levels."""
 
     trajectory: Trajectory
     quality: str
     texts: tuple[str, ...]
     held_out_texts: tuple[str, ...]
-    counterfactuals: tuple[tuple[int, str, int], ...]
+    counterfactuals: tuple[tuple[int, str, int], ...]  # for something else: frame, text, and level at that frame
 
 
 @dataclass(frozen=True)
@@ -55,12 +60,11 @@ class Shard:
 
     @property
     def name(self) -> str:
-        """Return the name of the file."""
         return f"{self.part}-{self.task}-{self.number:03d}.npz"
 
 
 def shards_of(settings: PocketSettings) -> list[Shard]:
-    """Return the files of a settings, in the order in which rollouts are numbered."""
+    """Return the files, in the order in which rollouts are numbered."""
     parts = {"train": settings.rollouts, "near": settings.near_misses, "check": settings.val_rollouts}
     wanted = [(part, task, count) for part, count in parts.items() for task in settings.all_tasks]
     return [
@@ -89,21 +93,24 @@ def _simulate_shard(settings: PocketSettings, shard: Shard) -> None:
 
 def _rollout(settings: PocketSettings, shard: Shard, index: int) -> Rollout:
     rng = rng_for(settings.seed, "pocket", shard.part, shard.task, index)
-    trajectory, quality = _near_miss(shard.task, rng) if shard.part == "near" else _any_quality(shard.task, rng)
+    if shard.part == "near":
+        trajectory, quality = _near_miss(shard.task, rng)
+    else:
+        quality = draw_by_share({name: _SHARES.get(name, 1.0) for name in POLICIES}, rng)
+        seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
+        limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
+        trajectory = simulate(shard.task, seed, steps, make_policy(quality, shard.task, seed, limit))
     kept = np.linspace(0, len(trajectory.qpos) - 1, settings.frames_per_rollout).round().astype(np.int64)
     displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
     lists = phrasings()[shard.task]
     texts, held_out = (tuple(text.replace("{where}", displacement) for text in lists[kind]) for kind in PHRASINGS)
-    others = tuple(_counterfactuals_at(trajectory, kept, rng))
-    return Rollout(_at_steps(trajectory, kept), quality, texts, held_out, others)
-
-
-def _any_quality(task: str, rng: Generator) -> tuple[Trajectory, str]:
-    weights = np.array([_SHARES.get(name, 1.0) for name in POLICIES])
-    quality = str(rng.choice(np.array(list(POLICIES)), p=weights / weights.sum()))
-    seed, steps = int(rng.integers(2**31)), int(rng.integers(_STEPS[0], _STEPS[1] + 1))
-    limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
-    return simulate(task, seed, steps, make_policy(quality, task, seed, limit)), quality
+    # Counterfactual instructions are labelled at the end of the rollout and at some frames before it.
+    ends = {len(kept) - 1, *rng.integers(len(kept) // 4, len(kept), _COUNTERFACTUAL_FRAMES - 1).tolist()}
+    others: list[tuple[int, str, int]] = []
+    for end in sorted(ends):
+        prefix = _at_steps(trajectory, np.arange(int(kept[end]) + 1))
+        others += [(end, other.text, other.level) for other in counterfactuals(prefix, rng)]
+    return Rollout(_at_steps(trajectory, kept), quality, texts, held_out, tuple(others))
 
 
 def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
@@ -118,14 +125,6 @@ def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
     return trajectory, quality
 
 
-def _counterfactuals_at(trajectory: Trajectory, kept: Ints, rng: Generator) -> Iterator[tuple[int, str, int]]:
-    """Yield counterfactual instructions labelled at the end of the rollout and at some frames before it."""
-    ends = {len(kept) - 1, *(int(end) for end in rng.integers(len(kept) // 4, len(kept), _COUNTERFACTUAL_FRAMES - 1))}
-    for end in sorted(ends):
-        prefix = _at_steps(trajectory, np.arange(int(kept[end]) + 1))
-        yield from ((end, other.text, other.level) for other in counterfactuals(prefix, rng))
-
-
 def _at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
     return replace(
         trajectory,
@@ -138,30 +137,22 @@ def _at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
 
 def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
     """Write rollouts of one task; the actions are left out, for the states are enough to render."""
+    kept = ("quality", "texts", "held_out_texts", "counterfactuals")
     metadata = [
-        {
-            "seed": r.trajectory.seed,
-            "task": r.trajectory.task,
-            "quality": r.quality,
-            "texts": r.texts,
-            "held_out_texts": r.held_out_texts,
-            "counterfactuals": r.counterfactuals,
-        }
+        {"seed": r.trajectory.seed, "task": r.trajectory.task, **{name: vars(r)[name] for name in kept}}
         for r in rollouts
     ]
     trajectories = [r.trajectory for r in rollouts]
+    arrays: dict[str, Any] = {
+        name: np.stack([vars(t)[name] for t in trajectories]).astype(np.float32) for name in _ARRAYS
+    }
+    readings = [[(r.progress, r.success, r.distance) for r in t.readings] for t in trajectories]
     with atomic_write(path) as partial_path, partial_path.open("wb") as handle:
         np.savez_compressed(
             handle,
             metadata=np.frombuffer(json.dumps(metadata).encode(), np.uint8),
-            qpos=np.stack([t.qpos for t in trajectories]).astype(np.float32),
-            body_pos=np.stack([t.body_pos for t in trajectories]).astype(np.float32),
-            gripper_pos=np.stack([t.gripper_pos for t in trajectories]).astype(np.float32),
-            object_pos=np.stack([t.object_pos for t in trajectories]).astype(np.float32),
-            goal=np.stack([t.goal for t in trajectories]).astype(np.float32),
-            readings=np.array(
-                [[(r.progress, r.success, r.distance) for r in t.readings] for t in trajectories], np.float32
-            ),
+            **arrays,
+            readings=np.array(readings, np.float32),
         )
 
 
@@ -169,22 +160,16 @@ def load_rollouts(path: Path) -> list[Rollout]:
     """Read the rollouts of one file."""
     with np.load(path) as table:
         metadata = json.loads(bytes(table["metadata"]).decode())
-        rows = {name: table[name] for name in ("qpos", "body_pos", "gripper_pos", "object_pos", "goal", "readings")}
-    none = np.zeros((0, 4), np.float32)
+        arrays = {name: table[name].astype(np.float64) for name in _ARRAYS}
+        readings = table["readings"]
     return [
         Rollout(
             Trajectory(
                 task=row["task"],
                 seed=row["seed"],
-                actions=none,
-                qpos=rows["qpos"][i].astype(np.float64),
-                body_pos=rows["body_pos"][i].astype(np.float64),
-                gripper_pos=rows["gripper_pos"][i].astype(np.float64),
-                object_pos=rows["object_pos"][i].astype(np.float64),
-                readings=tuple(
-                    ProgressReading(float(p), bool(s), float(distance)) for p, s, distance in rows["readings"][i]
-                ),
-                goal=rows["goal"][i].astype(np.float64),
+                actions=np.zeros((0, 4), np.float32),
+                readings=tuple(ProgressReading(float(p), bool(s), float(distance)) for p, s, distance in readings[i]),
+                **{name: values[i] for name, values in arrays.items()},
             ),
             row["quality"],
             tuple(row["texts"]),

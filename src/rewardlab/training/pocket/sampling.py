@@ -23,15 +23,8 @@ from rewardlab.training.pocket.instructions import (
     renamed,
     synthetic_instruction,
 )
-from rewardlab.training.pocket.rendering import (
-    MIN_CLIP_FRAMES,
-    Floats,
-    Ints,
-    PerturbedClip,
-    RenderedScene,
-    RolloutTable,
-    levels_of,
-)
+from rewardlab.training.pocket.rendering import MIN_CLIP_FRAMES, Floats, Ints, RenderedScene, RolloutTable, levels_of
+from rewardlab.training.pocket.rollouts import draw_by_share
 from rewardlab.worlds.metaworld.instructions import (
     CAPTION_WORDS,
     SYMMETRIC_TASKS,
@@ -91,10 +84,9 @@ class TrainingExample:
 def sample_clip(example: TrainingExample, rng: Generator) -> SampledClip:
     """Draw a clip of any kind from the training rollouts."""
     kinds = {k: s for k, s in CLIP_KINDS.items() if example.inverse_instructions or k not in _INVERSE_KINDS}
-    shares = np.array(list(kinds.values()))
-    kind = str(rng.choice(np.array(list(kinds)), p=shares / shares.sum()))
+    kind = draw_by_share(kinds, rng)
     for _ in range(_MOST_DRAWS):
-        clip = _RELABELLED.get(kind, _own_words)(example, kind, rng)
+        clip = _RELABELLED[kind](example, rng) if kind in _RELABELLED else _own_words(example, kind, rng)
         if clip is not None:
             return clip
         kind = "forward" if rng.random() < 0.5 else kind
@@ -111,15 +103,12 @@ def sample_perturbed_clip(example: TrainingExample, rng: Generator) -> SampledCl
         row = int(example.table.training[int(rng.integers(len(example.table.training)))])
         scene = example.scene(row)
         if scene is not None and scene.perturbed is not None:
-            return _perturbed_clip(row, scene.perturbed)
+            clip = scene.perturbed
+            level = levels_of(clip.progress)
+            if not level.any():
+                level[CLIP_FRAMES - 1] = clip.level
+            return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
     raise _nothing_to_show(example)
-
-
-def _perturbed_clip(row: int, clip: PerturbedClip) -> SampledClip:
-    level = levels_of(clip.progress)
-    if not level.any():
-        level[CLIP_FRAMES - 1] = clip.level
-    return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
 
 
 def _own_words(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
@@ -128,7 +117,7 @@ def _own_words(example: TrainingExample, kind: str, rng: Generator) -> SampledCl
     scene = example.scene(row)
     if scene is None:
         return None
-    frames, shown = _FRAME_ORDERS.get(kind, _forward)(end, rng)
+    frames, shown = _frame_order(kind, end, rng)
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     progress[:shown] = table.progress[row, frames[:shown]]
     text, name = _words(table.texts[row], table.tasks[row], scene, rng)
@@ -149,7 +138,7 @@ def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generat
     return text, ""
 
 
-def _other(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _other(example: TrainingExample, rng: Generator) -> SampledClip | None:
     """Ask for another thing that stands in the scene: nobody has touched it."""
     table = example.table
     row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=rng.random() < 0.5)
@@ -186,28 +175,20 @@ def _forward(end: int, rng: Generator) -> tuple[Ints, int]:
     return pad_clip(_between(0, end, shown, rng)), shown
 
 
-def _reverse(end: int, rng: Generator) -> tuple[Ints, int]:
-    return _between(0, end, CLIP_FRAMES, rng)[::-1], CLIP_FRAMES
-
-
-def _rewind(end: int, rng: Generator) -> tuple[Ints, int]:
-    forward = int(rng.integers(6, 11))
-    turn = int(rng.integers(0, end + 1))
-    parts = [_between(0, end, forward, rng), _between(turn, end, CLIP_FRAMES - forward, rng)[::-1]]
-    return np.concatenate(parts), CLIP_FRAMES
-
-
-def _static(end: int, rng: Generator) -> tuple[Ints, int]:
-    shown = int(rng.integers(1, CLIP_FRAMES + 1)) if rng.random() < 0.3 else CLIP_FRAMES
-    return np.zeros(CLIP_FRAMES, np.int64), shown
-
-
-def _hold(end: int, rng: Generator) -> tuple[Ints, int]:
-    moving = int(rng.integers(5, 13))
-    return pad_clip(_between(0, end, moving, rng)), CLIP_FRAMES
-
-
-_FRAME_ORDERS = {"reverse": _reverse, "rewind": _rewind, "static": _static, "hold": _hold}
+def _frame_order(kind: str, end: int, rng: Generator) -> tuple[Ints, int]:
+    """Return which frames a kind of clip shows, and how many of them before padding."""
+    if kind == "reverse":
+        return _between(0, end, CLIP_FRAMES, rng)[::-1], CLIP_FRAMES
+    if kind == "rewind":
+        forward, turn = int(rng.integers(6, 11)), int(rng.integers(0, end + 1))
+        parts = [_between(0, end, forward, rng), _between(turn, end, CLIP_FRAMES - forward, rng)[::-1]]
+        return np.concatenate(parts), CLIP_FRAMES
+    if kind == "static":
+        shown = int(rng.integers(1, CLIP_FRAMES + 1)) if rng.random() < 0.3 else CLIP_FRAMES
+        return np.zeros(CLIP_FRAMES, np.int64), shown
+    if kind == "hold":
+        return pad_clip(_between(0, end, int(rng.integers(5, 13)), rng)), CLIP_FRAMES
+    return _forward(end, rng)
 
 
 def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
@@ -218,7 +199,7 @@ def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
     return np.linspace(start, end, count).round().astype(np.int64)
 
 
-def _counterfactual(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _counterfactual(example: TrainingExample, rng: Generator) -> SampledClip | None:
     table = example.table
     row = pick(table.by_task[pick(table.task_names, rng)], rng)
     scene = example.scene(row)
@@ -231,7 +212,7 @@ def _counterfactual(example: TrainingExample, kind: str, rng: Generator) -> Samp
     return SampledClip(row, frames, text, np.full(CLIP_FRAMES, np.nan, np.float32), levels)
 
 
-def _synthetic(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _synthetic(example: TrainingExample, rng: Generator) -> SampledClip | None:
     table, task = example.table, pick(example.table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=False)
     scene = example.scene(row)
@@ -248,9 +229,9 @@ def _synthetic(example: TrainingExample, kind: str, rng: Generator) -> SampledCl
     return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
 
 
-def _undone(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _undone(example: TrainingExample, rng: Generator) -> SampledClip | None:
     """Show a finished task reversed, under the inverse instruction."""
-    drawn = _inverse(example, kind, rng)
+    drawn = _inverse(example, rng)
     if drawn is None:
         return None
     table, row, end = example.table, drawn.row, int(drawn.frames.max())
@@ -263,7 +244,7 @@ def _undone(example: TrainingExample, kind: str, rng: Generator) -> SampledClip 
     return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
 
 
-def _inverse(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
+def _inverse(example: TrainingExample, rng: Generator) -> SampledClip | None:
     """Show what was done under the inverse instruction, from a rollout that came far enough for that to be clear."""
     table, task = example.table, pick(example.table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=True)
@@ -291,7 +272,7 @@ def _inverse_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: 
     return ("", "") if other is None or names_a_colour(other.replace(name, "")) else (other, name)
 
 
-_RELABELLED: dict[str, Callable[[TrainingExample, str, Generator], SampledClip | None]] = {
+_RELABELLED: dict[str, Callable[[TrainingExample, Generator], SampledClip | None]] = {
     "other": _other,
     "counterfactual": _counterfactual,
     "synthetic": _synthetic,
@@ -334,9 +315,8 @@ class Batch:
 
 def training_batches(settings: PocketSettings, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
     """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
-    steps = range(start, settings.steps)
-    workers = min(settings.workers, _LOADER_WORKERS)
-    yield from map_items(partial(_draw_step, settings, training, table), steps, workers, ahead=_PREFETCH)
+    work, workers = partial(_draw_step, settings, training, table), min(settings.workers, _LOADER_WORKERS)
+    yield from map_items(work, range(start, settings.steps), workers, ahead=_PREFETCH)
 
 
 def _draw_step(settings: PocketSettings, training: Training, table: RolloutTable, step: int) -> Batch:
@@ -361,7 +341,10 @@ def draw_batch(settings: PocketSettings, table: RolloutTable, rng: Generator, *,
 def make_batch(table: RolloutTable, sources: NDArray[np.object_], clips: list[SampledClip]) -> Batch:
     """Return clips as the arrays of a batch."""
     row, frames = np.array([clip.row for clip in clips]), np.stack([clip.frames for clip in clips])
-    perturbed = (sources == "view")[:, None, None]
+    known = np.minimum(frames, table.gripper_pos.shape[1] - 1)  # a perturbed clip may have more frames than were kept
+    gripper, thing = table.gripper_pos[row[:, None], known], table.object_pos[row[:, None], known]
+    distance = np.linalg.norm(gripper - thing, axis=2, keepdims=True)
+    displacements = np.concatenate([thing - thing[:, :1], gripper - gripper[:, :1], distance], axis=2)
     return Batch(
         source=sources,
         row=row,
@@ -369,17 +352,10 @@ def make_batch(table: RolloutTable, sources: NDArray[np.object_], clips: list[Sa
         piece_ids=np.stack([_piece_ids(clip.text) for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
-        displacements=np.where(perturbed, np.float32(np.nan), _displacements(table, row, frames)),
+        displacements=np.where((sources == "view")[:, None, None], np.float32(np.nan), displacements),
         caption=np.stack([_caption_words(clip.caption) for clip in clips]),
         matches_task=np.array([clip.matches_task for clip in clips]),
     )
-
-
-def _displacements(table: RolloutTable, row: Ints, frames: Ints) -> Floats:
-    frames = np.minimum(frames, table.gripper_pos.shape[1] - 1)  # a perturbed clip may have more frames than were kept
-    gripper, obj = table.gripper_pos[row[:, None], frames], table.object_pos[row[:, None], frames]
-    distance = np.linalg.norm(gripper - obj, axis=2, keepdims=True)
-    return np.concatenate([obj - obj[:, :1], gripper - gripper[:, :1], distance], axis=2)
 
 
 @lru_cache(maxsize=50_000)
@@ -391,11 +367,5 @@ def _caption_words(text: str) -> Floats:
     """Return which words a caption has; nan where there is no caption."""
     if not text:
         return np.full(len(CAPTION_WORDS), np.nan, np.float32)
-    known, found = _caption_index(), np.zeros(len(CAPTION_WORDS), np.float32)
-    found[[known[word] for word in text.replace(",", "").split() if word in known]] = 1.0
-    return found
-
-
-@cache
-def _caption_index() -> dict[str, int]:
-    return {word: index for index, word in enumerate(CAPTION_WORDS)}
+    words = set(text.replace(",", "").split())
+    return np.array([word in words for word in CAPTION_WORDS], np.float32)

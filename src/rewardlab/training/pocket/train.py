@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
@@ -20,13 +19,7 @@ from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import Predictions, probe_all
-from rewardlab.training.pocket.frame_store import (
-    FrameStore,
-    for_fold,
-    gather_frames,
-    gather_words,
-    to_device,
-)
+from rewardlab.training.pocket.frame_store import FrameStore, for_fold, gather_frames, gather_words, to_device
 from rewardlab.training.pocket.network import (
     NetworkConfig,
     NetworkOutput,
@@ -52,7 +45,19 @@ def fit(settings: PocketSettings, training: Training, everything: FrameStore) ->
     weights = settings.out / f"{training.name}.pt"
     if weights.exists():
         return
-    trainer = _make_trainer(settings, training, everything)
+    torch.manual_seed(settings.seed)
+    store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
+    model, ema = (_initial_network(settings) for _ in range(2))
+    if settings.device != "cpu":  # the parts of the network are compiled
+        model.to(memory_format=torch.channels_last)
+        model.image_encoder.compile()
+        model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
+    ema.load_state_dict(model.state_dict())
+    config = OptimizerConfig(settings.lr, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
+    distills = settings.distill_from and "distillation" not in settings.ablate
+    teacher = load_distillation_teacher(settings.distill_from, settings.device) if distills else None
+    optimizer = MasterAdamW(model, config, settings.device)
+    trainer = Trainer(settings, training, store, model, ema, config, optimizer, teacher)
     run_loop(
         trainer,
         TrainingFiles(settings.out / f"{training.name}.checkpoint", settings.out / f"{training.name}-curve.jsonl"),
@@ -73,32 +78,11 @@ def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
         print(f"{name} step {progress.step}: {values}", flush=True)
 
 
-def _make_trainer(settings: PocketSettings, training: Training, everything: FrameStore) -> "Trainer":
-    torch.manual_seed(settings.seed)
-    store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
-    model, ema = (_initial_network(settings) for _ in range(2))
-    _compile(model, settings)
-    ema.load_state_dict(model.state_dict())
-    config = OptimizerConfig(settings.lr, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
-    distills = settings.distill_from and "distillation" not in settings.ablate
-    teacher = load_distillation_teacher(settings.distill_from, settings.device) if distills else None
-    optimizer = MasterAdamW(model, config, settings.device)
-    return Trainer(settings, training, store, model, ema, config, optimizer, teacher)
-
-
 def _initial_network(settings: PocketSettings) -> PocketNetwork:
     torch.manual_seed(settings.seed + 1)
     model = PocketNetwork(NetworkConfig(size=settings.size))
     model.to(settings.device)
     return model
-
-
-def _compile(model: PocketNetwork, settings: PocketSettings) -> None:
-    """Have the parts of a network compiled for a GPU."""
-    if settings.device != "cpu":
-        model.to(memory_format=torch.channels_last)
-        model.image_encoder.compile()
-        model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,7 +99,6 @@ class Trainer:
     teacher: Dinov2 | None
 
     def batches(self, start: int) -> Iterator[Batch]:
-        """Yield the batch of each step from one on, drawn ahead by loader workers."""
         return training_batches(self.settings, self.training, self.store.table, start)
 
     def step(self, number: int, batch: Batch) -> Step:
@@ -144,14 +127,10 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return the averaged weights, the network, and the moments of AdamW."""
-        return {
-            TRAINED: self.ema.state_dict(),
-            "model": self.model.state_dict(),
-            "moments": self.optimizer.moments(),
-        }
+        model, moments = self.model.state_dict(), self.optimizer.moments()
+        return {TRAINED: self.ema.state_dict(), "model": model, "moments": moments}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put saved weights and moments in place."""
         self.ema.load_state_dict(state[TRAINED])
         self.model.load_state_dict(state["model"])
         self.optimizer.restore(state["model"], state["moments"])
@@ -177,15 +156,12 @@ def _distillation_losses(
     if trainer.teacher is None:
         return {}
     flat = frames.flatten(0, 1)
-    chosen = torch.from_numpy(rng.choice(len(flat), min(_DISTILLATION_FRAMES, len(flat)), replace=False)).to(
-        flat.device
-    )
+    drawn = rng.choice(len(flat), min(_DISTILLATION_FRAMES, len(flat)), replace=False)
+    chosen = torch.from_numpy(drawn).to(flat.device)
     with torch.no_grad():
         features = trainer.teacher(flat[chosen], round(out.tokens.shape[1] ** 0.5))
-    return {
-        "distillation": _DISTILLATION_WEIGHT
-        * distillation_loss(trainer.model.temporal_encoder.eyes(out.tokens[chosen]), features)
-    }
+    predicted = trainer.model.temporal_encoder.eyes(out.tokens[chosen])
+    return {"distillation": _DISTILLATION_WEIGHT * distillation_loss(predicted, features)}
 
 
 @torch.no_grad()
@@ -197,15 +173,11 @@ def _update_ema(ema: nn.Module, model: nn.Module, decay: float) -> None:
             old.copy_(new)
 
 
-def median_levels(logits: NDArray[Any]) -> NDArray[np.int64]:
-    """Return the level that the models answer with: the median of its probabilities."""
-    return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
-
-
 def _scores(settings: PocketSettings, training: Training, found: Predictions) -> dict[str, float]:
     """Return the MAE of the level, averaged over tasks, and the accuracy of success, on seen and on unseen tasks."""
-    guess, truth = median_levels(found["own/logits"]), found["own/level"]
-    tasks = found["own/task"]
+    truth, tasks = found["own/level"], found["own/task"]
+    # The level that the models answer with: the median of its probabilities.
+    guess = 1 + (softmax(found["own/logits"], axis=1).cumsum(1) < 0.5).sum(1)
     errors, right = np.abs(guess - truth), (guess >= SUCCESS_THRESHOLD) == (truth >= SUCCESS_THRESHOLD)
     scores = {}
     for name, members in (("seen", settings.seen(training.fold)), ("unseen", settings.unseen(training.fold))):

@@ -1,9 +1,8 @@
 """`train_vlm` and `train_assemble`: settings, recipes, mixtures, the order of work; imports nothing heavy."""
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
@@ -26,14 +25,8 @@ if TYPE_CHECKING:
     from rewardlab.training.vlm.train import TrainingData
 
 
-ORIGINAL, COUNTERFACTUAL, CLIPPED, PERTURBED, REPEATED, CAPTIONED = (
-    "original",
-    "counterfactual",
-    "clipped",
-    "perturbed",
-    "repeated",
-    "captioned",
-)
+ORIGINAL, COUNTERFACTUAL, CLIPPED = "original", "counterfactual", "clipped"
+PERTURBED, REPEATED, CAPTIONED = "perturbed", "repeated", "captioned"
 
 
 @dataclass(frozen=True)
@@ -67,7 +60,6 @@ MIXTURES: dict[str, tuple[str, ...]] = {
 
 
 ALL_MIXTURES = "all"
-TABLE = "mixtures.csv"
 
 
 def train_vlm(
@@ -119,7 +111,18 @@ def train_vlm(
         rewardlab train vlm Qwen/Qwen3-VL-4B-Instruct DATA --out reward-4b --dry-run
         rewardlab train vlm FOLDER DATA --lora 16 --lr 1e-4 --frames uniform:8
     """
-    return _train_mixtures(vlm_settings(**locals()))
+    settings = vlm_settings(**locals())
+    require_libraries(settings)
+    from rewardlab.training.processes import open_processes
+    from rewardlab.training.vlm.examples import split_episodes
+
+    processes, split = open_processes(settings.device), split_episodes(settings)
+    if processes.first:
+        _say(split.notes)
+    results = [_train_one(each, split, processes) for each in settings.trainings]
+    if len(settings.trainings) > 1 and processes.first and not settings.captions:
+        _write_table(settings, results)
+    return tuple(trained.model for trained in results) if processes.first else ()
 
 
 @dataclass(frozen=True)
@@ -187,23 +190,19 @@ def vlm_settings(**given: Any) -> VlmSettings:
         raise PlanError("train vlm needs at least one dataset, one mixture and one seed")
     if not 0 < settings.holdout < 1:
         raise PlanError(f"holdout is a fraction between 0 and 1, got {settings.holdout}")
-    _check_counts(settings)
+    least = {"micro_batch_size": 1, "lora": 0, "eval_every": 0, "workers": 0, "cache_gb": 0}
+    least |= {"epochs": 1, "batch_size": 1, "limit": 1}
+    given = {name: value for name, value in vars(settings).items() if value is not None}
+    wrong = [f"{name} must be at least {count}" for name, count in least.items() if given.get(name, count) < count]
+    if settings.lr is not None and settings.lr <= 0:
+        wrong.append("lr must be above 0")
+    if wrong:
+        raise PlanError("; ".join(wrong))
     if settings.captions and (settings.lora or settings.mixture != ("full",)):
         raise PlanError(f"recipe {settings.recipe} trains the fusion alone on captions; leave out --lora and --mixture")
     if settings.dtype not in ("auto", "bfloat16", "float32"):
         raise PlanError(f"dtype must be auto, bfloat16 or float32, got {settings.dtype!r}")
     return settings
-
-
-def _check_counts(settings: VlmSettings) -> None:
-    least = {"micro_batch_size": 1, "lora": 0, "eval_every": 0, "workers": 0, "cache_gb": 0}
-    least |= {"epochs": 1, "batch_size": 1, "limit": 1}
-    values = {name: value for name, value in vars(settings).items() if value is not None}
-    wrong = [f"{name} must be at least {count}" for name, count in least.items() if values.get(name, count) < count]
-    if values.get("lr", 1.0) <= 0:
-        wrong.append("lr must be above 0")
-    if wrong:
-        raise PlanError("; ".join(wrong))
 
 
 @dataclass(frozen=True)
@@ -216,23 +215,8 @@ class VlmTraining:
     out: Path
 
 
-def _train_mixtures(settings: VlmSettings) -> tuple[str, ...]:
-    """Train every mixture with every seed; what is already there is not made again."""
-    require_libraries(settings)
-    from rewardlab.training.processes import open_processes
-    from rewardlab.training.vlm.examples import split_episodes
-
-    processes, split = open_processes(settings.device), split_episodes(settings)
-    if processes.first:
-        _say(split.notes)
-    results = [train_one(each, partial(training_data, each, split), processes) for each in settings.trainings]
-    if len(settings.trainings) > 1 and processes.first and not settings.captions:
-        _write_table(settings, results)
-    return tuple(trained.model for trained in results) if processes.first else ()
-
-
-def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", processes: "Processes") -> "Trained":
-    """Train one model on examples of any origin and return what came out; one that is there is not made again."""
+def _train_one(training: VlmTraining, split: "EpisodeSplit", processes: "Processes") -> "Trained":
+    """Train one model and return what came out; one that is there is not made again."""
     from rewardlab.training.vlm.base_model import name_base
     from rewardlab.training.vlm.result import finished, start_folder, write_result
     from rewardlab.training.vlm.train import fit
@@ -241,7 +225,7 @@ def train_one(training: VlmTraining, data: "Callable[[], TrainingData]", process
     done = finished(training, named)
     if done is not None:
         return done
-    found = data()
+    found = training_data(training, split)
     if processes.first:
         _say([] if training.settings.captions else lacking(training.mixture, found.examples))
     start_folder(training, named, found)
@@ -266,7 +250,7 @@ def forecast_vlm(**given: Any) -> list[str]:
     named, first = name_base(settings.model), settings.trainings[0]
     data = training_data(first, split_episodes(settings))
     _say([] if settings.captions else lacking(first.mixture, data.examples))
-    lines = estimate(first, named, data, open_processes(settings.device)).lines
+    lines = estimate(first, named, data, open_processes(settings.device))
     more = len(settings.trainings) - 1
     return [*lines, *([f"and {more} trainings more, each with its own mixture or seed"] if more else [])]
 
@@ -281,19 +265,15 @@ def require_libraries(settings: VlmSettings) -> None:
 
 def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
     """Return the training and validation examples."""
-    from rewardlab.training.vlm.examples import (
-        FrameSampling,
-        captioned_examples,
-        training_examples,
-        validation_examples,
-    )
+    from rewardlab.training.vlm.examples import FrameSampling, captioned_examples, mixture_examples, validation_examples
     from rewardlab.training.vlm.train import TrainingData
 
     sampling = FrameSampling(training.settings.frames, training.seed)
     if training.settings.captions:
         train, validation = (captioned_examples(part, split.captions) for part in (split.train, split.validation))
         return TrainingData(train, validation, sampling, split.rule)
-    return TrainingData(training_examples(split, training), validation_examples(split), sampling, split.rule)
+    examples = mixture_examples(split.train, training.mixture, training.seed)
+    return TrainingData(examples, validation_examples(split), sampling, split.rule)
 
 
 def _say(notes: Iterable[str]) -> None:
@@ -330,7 +310,7 @@ def _write_table(settings: VlmSettings, results: "Sequence[Trained]") -> None:
         originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
         values = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.append((mixture, len(found), *(f"{value:.4f}" for value in values)))
-    with atomic_write(settings.out / TABLE) as partial:
+    with atomic_write(settings.out / "mixtures.csv") as partial:
         partial.write_text(csv_text(rows), encoding="utf-8")
 
 

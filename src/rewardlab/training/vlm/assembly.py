@@ -6,7 +6,7 @@ else is as it was.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,19 +35,17 @@ class LanguageModel:
     tokenizer: Any
     upstream: Upstream
 
-    @property
-    def image_token_id(self) -> int:
-        """Return the id of the image token."""
-        number: int = self.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN)
-        return number
-
 
 def load_language_model(place: str) -> LanguageModel:
     """Return the language model in a folder of transformers or a GGUF file; PlanError where it is none."""
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
     path = Path(place).expanduser()
     if path.is_dir():
         upstream = folder_upstream(path)
-        _check_kind(upstream.kind, path)
+        if upstream.kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+            got = f"{upstream.kind} in {path}"
+            raise PlanError(f"expected a causal language model of transformers, such as llama, got {got}")
         model, tokenizer = _load(path, {"use_safetensors": True})
     elif path.is_file() and path.suffix == ".gguf":
         _check_gguf_installed()
@@ -58,13 +56,6 @@ def load_language_model(place: str) -> LanguageModel:
         raise PlanError(f"there is no language model {place!r}; name a checkpoint folder or a .gguf file")
     _add_image_token(model, tokenizer)
     return LanguageModel(model, tokenizer, upstream)
-
-
-def _check_kind(kind: str, folder: Path) -> None:
-    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
-
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
-        raise PlanError(f"expected a causal language model of transformers, such as llama, got {kind} in {folder}")
 
 
 def _check_gguf_installed() -> None:
@@ -125,14 +116,21 @@ _PLAIN = (  # for models that have none
 )
 
 
-def with_image_slots(template: str | None) -> str:
-    """Return a chat template that takes messages with images, and writes the text as this one does."""
-    return _FLATTEN + (template or _PLAIN)
-
-
-# The card of an assembled model: what it is made of, under which licences, and what it is not yet.
-
-_CARD = """# {name}
+def model_card(vision: Upstream, language: Upstream, settings: AssembleSettings) -> str:
+    """Return the card of an assembled model: what it is made of, under which licences, and what it is not yet."""
+    if settings.adapter is None:
+        projector = f"two layers, random, seed {settings.seed}"
+        weights = "The weights of the two models are unchanged."
+        trained = (
+            "**Not trained.** The projector is random: what the model says about images means nothing until it is "
+            "trained.\nText alone is answered as by the language model."
+        )
+    else:
+        projector = "two layers, of the adapter"
+        weights = "The vision tower is unchanged; adapters of `rewardlab train vlm` are merged into the language model."
+        trained = "**Trained by** `rewardlab train vlm`, which wrote the adapters; the card beside them says on what."
+    family = "LLaVA" if settings.pool == 1 else "Aya Vision"
+    return f"""# {settings.out.name}
 
 Put together by `rewardlab train assemble`: {family} of transformers around two models that were trained apart.
 
@@ -142,40 +140,11 @@ Put together by `rewardlab train assemble`: {family} of transformers around two 
 | language model | {language.name} | {language.licence} | {language.kind} |
 | projector | {projector} | | |
 
-A frame is {tokens} tokens. {weights} Added are a token `<image>` in the vocabulary and
+A frame is {settings.tokens} tokens. {weights} Added are a token `<image>` in the vocabulary and
 positions of the vision tower for frames of this size.
 
 {trained} Whoever passes the folder on is bound by the licences above.
 """
-
-
-# The projector, the weights of the two models, and what may be expected.
-_RANDOM = (
-    "two layers, random, seed {seed}",
-    "The weights of the two models are unchanged.",
-    "**Not trained.** The projector is random: what the model says about images means nothing until it is trained.\n"
-    "Text alone is answered as by the language model.",
-)
-_TRAINED = (
-    "two layers, of the adapter",
-    "The vision tower is unchanged; adapters of `rewardlab train vlm` are merged into the language model.",
-    "**Trained by** `rewardlab train vlm`, which wrote the adapters; the card beside them says on what.",
-)
-
-
-def model_card(vision: Upstream, language: Upstream, settings: AssembleSettings) -> str:
-    """Return the text of the model card."""
-    said = _RANDOM if settings.adapter is None else _TRAINED
-    family = "LLaVA" if settings.pool == 1 else "Aya Vision"
-    named = {
-        "name": settings.out.name,
-        "vision": vision,
-        "language": language,
-        "tokens": settings.tokens,
-        "family": family,
-    }
-    projector, weights, trained = (text.format(seed=settings.seed, adapter=settings.adapter) for text in said)
-    return _CARD.format(**named, projector=projector, weights=weights, trained=trained)
 
 
 # The vision tower of an assembled model: loaded, and made ready for frames of few tokens.
@@ -212,9 +181,7 @@ class VisionTower:
     model: Any
     upstream: Upstream
     pixels: int
-    has_class_token: bool
-    mean: Colour
-    std: Colour
+    family: _Family  # with mean and deviation as the folder says
 
 
 def load_vision_tower(place: str, side: int) -> VisionTower:
@@ -246,25 +213,17 @@ def _load_folder(folder: Path, side: int, upstream: Upstream) -> VisionTower:
         return model
 
     model = _for_pixels(load_checkpoint(str(folder), load), side)
-    mean, std = _normalisation(folder, family)
-    return VisionTower(
-        model.eval(), upstream, side * model.config.patch_size, family.has_class_token, mean=mean, std=std
-    )
-
-
-def _normalisation(folder: Path, family: _Family) -> tuple[Colour, Colour]:
-    """Return mean and deviation of pixels as the folder says, or as the family was published with."""
     path = folder / "preprocessor_config.json"
-    if not path.is_file():
-        return family.mean, family.std
-    try:
-        said = read_json(path)
-        mean, std = (tuple(map(float, said[name])) for name in ("image_mean", "image_std"))
-    except (ValueError, KeyError, TypeError):
-        mean, std = (), ()
-    if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
-        raise PlanError(f"{path} must state image_mean and image_std, three numbers each, the second above 0")
-    return mean, std
+    if path.is_file():
+        try:
+            said = read_json(path)
+            mean, std = (tuple(map(float, said[name])) for name in ("image_mean", "image_std"))
+        except (ValueError, KeyError, TypeError):
+            mean, std = (), ()
+        if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
+            raise PlanError(f"{path} must state image_mean and image_std, three numbers each, the second above 0")
+        family = replace(family, mean=mean, std=std)
+    return VisionTower(model.eval(), upstream, side * model.config.patch_size, family)
 
 
 def _for_pixels(model: Any, side: int) -> Any:
@@ -337,9 +296,9 @@ def _family(tower: VisionTower, language: LanguageModel, settings: AssembleSetti
     shared = {
         "vision_config": tower.model.config,
         "text_config": language.model.config,
-        "image_token_index": language.image_token_id,
+        "image_token_index": language.tokenizer.convert_tokens_to_ids(IMAGE_TOKEN),
         "vision_feature_layer": _FEATURE_LAYER,
-        "vision_feature_select_strategy": "default" if tower.has_class_token else "full",
+        "vision_feature_select_strategy": "default" if tower.family.has_class_token else "full",
         "tie_word_embeddings": language.model.config.tie_word_embeddings,
     }
     if settings.pool == 1:
@@ -353,7 +312,11 @@ def _family(tower: VisionTower, language: LanguageModel, settings: AssembleSetti
 @torch.no_grad()
 def _initialise_projector(model: Any, tower: VisionTower) -> None:
     """Draw the projector so that images come out as large as words, whatever the scale of the tower's features."""
-    projector, see = model.model.multi_modal_projector, partial(model.get_image_features, _smooth_images(tower))
+    projector, family = model.model.multi_modal_projector, tower.family
+    colours = torch.rand(_PROBES, 3, 4, 4)  # smooth random images
+    images = nn.functional.interpolate(colours, size=tower.pixels, mode="bicubic").clamp(0, 1)
+    mean, std = (torch.tensor(each).view(1, 3, 1, 1) for each in (family.mean, family.std))
+    see = partial(model.get_image_features, (images - mean) / std)
     _draw(projector.linear_1, see, 1.0)
     _draw(projector.linear_2, see, float(_size(model.get_input_embeddings().weight)))
 
@@ -370,26 +333,20 @@ def _size(values: Tensor) -> Tensor:
     return values.square().mean().sqrt()
 
 
-def _smooth_images(tower: VisionTower) -> Tensor:
-    """Return smooth random images as the tower takes them."""
-    colours = torch.rand(_PROBES, 3, 4, 4)
-    images = nn.functional.interpolate(colours, size=tower.pixels, mode="bicubic").clamp(0, 1)
-    mean, std = (torch.tensor(each).view(1, 3, 1, 1) for each in (tower.mean, tower.std))
-    return (images - mean) / std
-
-
 def _processor(tower: VisionTower, language: LanguageModel, pool: int) -> Any:
     """Return the processor: frames are squeezed to a square, so that nothing at their sides is cut off."""
     from transformers import LlavaProcessor, SiglipImageProcessorPil
 
     images = SiglipImageProcessorPil(
-        size={"height": tower.pixels, "width": tower.pixels}, image_mean=list(tower.mean), image_std=list(tower.std)
+        size={"height": tower.pixels, "width": tower.pixels},
+        image_mean=list(tower.family.mean),
+        image_std=list(tower.family.std),
     )
     return LlavaProcessor(
         images,
         language.tokenizer,
         patch_size=tower.model.config.patch_size * pool,  # what one token shows
-        vision_feature_select_strategy="default" if tower.has_class_token else "full",
-        num_additional_image_tokens=int(tower.has_class_token),
-        chat_template=with_image_slots(language.tokenizer.chat_template),
+        vision_feature_select_strategy="default" if tower.family.has_class_token else "full",
+        num_additional_image_tokens=int(tower.family.has_class_token),
+        chat_template=_FLATTEN + (language.tokenizer.chat_template or _PLAIN),
     )

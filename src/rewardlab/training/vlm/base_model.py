@@ -35,7 +35,6 @@ class BaseModel:
 
     @property
     def model(self) -> Any:
-        """Return the model of transformers."""
         return self.network.model
 
 
@@ -86,11 +85,16 @@ def load_base(named: Named, parts: TrainedParts, device: str, dtype: Any = None)
 def _load(place: str, named: Named, parts: TrainedParts, dtype: Any) -> BaseModel:
     import transformers
 
+    from rewardlab.models.backends.checkpoint import load_processor
+    from rewardlab.models.backends.processor_vlm import prompt_renderer
+
     options = named.hf
     said = {"revision": options.revision, "trust_remote_code": False}
     config = transformers.AutoConfig.from_pretrained(place, **said)
     fast = config.model_type in FAMILIES and options.frames == "auto"
-    renderer = None if fast else _renderer(place, config, options)  # before the weights, which take longer
+    renderer = None
+    if not fast:  # before the weights, which take longer
+        renderer = prompt_renderer(load_processor(place, config, options), place, options)
     model = load_network(place, options, dtype)
     adapted = choose_trained(model, parts)
     if renderer is not None:
@@ -102,13 +106,6 @@ def _load(place: str, named: Named, parts: TrainedParts, dtype: Any) -> BaseMode
         transformers.AutoTokenizer.from_pretrained(place, **said), family, options.pixels, per_second
     )
     return BaseModel(QwenAnswerNetwork(model, family), qwen_inputs(builder, named.video_first), adapted)
-
-
-def _renderer(place: str, config: Any, options: HfOptions) -> Any:
-    from rewardlab.models.backends.checkpoint import load_processor
-    from rewardlab.models.backends.processor_vlm import prompt_renderer
-
-    return prompt_renderer(load_processor(place, config, options), place, options)
 
 
 def other_files(named: Named) -> list[Path]:

@@ -49,12 +49,10 @@ class BatchOrder:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Return how many steps see every example once."""
         return math.ceil(len(self.lengths) / self.batch)
 
     @property
     def steps(self) -> int:
-        """Return how many steps the training has."""
         return self.epochs * self.steps_per_epoch
 
     def step(self, number: int) -> list[Pass]:
@@ -81,16 +79,14 @@ def collate(samples: Sequence[Sample], one: Pass, padding: dict[str, int]) -> li
     groups: dict[tuple[object, ...], list[int]] = {}
     for row, sample in enumerate(samples):
         groups.setdefault(tuple((name, value.shape[1:]) for name, value in sample.pictures.items()), []).append(row)
-    return [_batch([samples[row] for row in rows], _part(one, rows), padding) for rows in groups.values()]
-
-
-def _part(one: Pass, rows: Sequence[int]) -> Pass:
-    return Pass(one.epoch, tuple(one.places[row] for row in rows), tuple(one.weights[row] for row in rows))
-
-
-def _batch(samples: Sequence[Sample], one: Pass, padding: dict[str, int]) -> Batch:
-    batch = token_batch([sample.tokens for sample in samples], [sample.labels for sample in samples], one, padding)
-    return replace(batch, pictures={n: torch.cat([s.pictures[n] for s in samples]) for n in samples[0].pictures})
+    batches = []
+    for rows in groups.values():
+        same = [samples[row] for row in rows]
+        part = Pass(one.epoch, tuple(one.places[row] for row in rows), tuple(one.weights[row] for row in rows))
+        batch = token_batch([sample.tokens for sample in same], [sample.labels for sample in same], part, padding)
+        pictures = {name: torch.cat([sample.pictures[name] for sample in same]) for name in same[0].pictures}
+        batches.append(replace(batch, pictures=pictures))
+    return batches
 
 
 def token_batch(rows: Sequence[Tensors], labels: Sequence[Tensor], one: Pass, padding: dict[str, int]) -> Batch:
@@ -113,7 +109,6 @@ class DecodedPasses(Dataset[list[Batch]]):
         return len(self.passes)
 
     def __getitem__(self, number: int) -> list[Batch]:
-        """Return the batches of a forward pass."""
         one = self.passes[number]
         examples = [self.examples[place] for place in one.places]
         samples = [self.inputs.sample(self.show(each, one.epoch), each.answer) for each in examples]
@@ -150,7 +145,6 @@ class FeatureStore:
     padding: dict[str, int]
 
     def batch(self, one: Pass) -> Batch:
-        """Return the batch of a forward pass."""
         clips = [self.clip_of[place] for place in one.places]
         features = torch.cat([self.features[self.clip_starts[c] : self.clip_starts[c + 1]] for c in clips])
         tokens, labels = [self.tokens[place] for place in one.places], [self.labels[place] for place in one.places]
@@ -201,7 +195,10 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
     features: list[Tensor] = []
     loaded: Iterator[list[Sample]] = load_ahead(clips, workers)
     for some in _in_passes((number, [_own(sample) for sample in group]) for number, group in enumerate(loaded)):
-        features += _encoded(network, [group[0].pictures for _, group in some])
+        pictures = [group[0].pictures for _, group in some]
+        with torch.no_grad():
+            whole = network.encode({name: torch.cat([clip[name] for clip in pictures]) for name in pictures[0]}).cpu()
+        features += whole.chunk(len(some))
         if features[-1].shape[1:] != features[0].shape[1:]:
             return None
         for number, group in some:
@@ -209,7 +206,16 @@ def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) 
                 place: replace(sample, pictures={}) for place, sample in zip(clips.groups[number], group, strict=True)
             }
         view.step(len(features))
-    return _store(features, [samples[place] for place in range(len(samples))], clips)
+    clip_of = {place: clip for clip, group in enumerate(clips.groups) for place in group}
+    ordered = [samples[place] for place in range(len(samples))]
+    return FeatureStore(
+        torch.cat(features),
+        _starts(features),
+        tuple(clip_of[place] for place in range(len(samples))),
+        tuple(sample.tokens for sample in ordered),
+        pad_left([sample.labels for sample in ordered], UNLEARNED),
+        clips.inputs.padding,
+    )
 
 
 def _own(sample: Sample) -> Sample:
@@ -222,42 +228,15 @@ def _own(sample: Sample) -> Sample:
 
 def _in_passes(groups: Iterable[NumberedGroup]) -> Iterator[list[NumberedGroup]]:
     """Yield clips whose pictures go through the tower together: as many as fill it, of the same shapes."""
-    for _, same in groupby(groups, lambda group: _shapes(group[1][0].pictures)):
+    for _, same in groupby(groups, lambda group: [(n, value.shape) for n, value in group[1][0].pictures.items()]):
         some: list[NumberedGroup] = []
         for group in same:
             some.append(group)
-            if len(some) * _values(some[0][1][0].pictures) >= _VALUES_AT_ONCE:
+            if len(some) * sum(value.numel() for value in group[1][0].pictures.values()) >= _VALUES_AT_ONCE:
                 yield some
                 some = []
         if some:
             yield some
-
-
-def _shapes(pictures: Tensors) -> list[tuple[str, torch.Size]]:
-    return [(name, value.shape) for name, value in pictures.items()]
-
-
-def _values(pictures: Tensors) -> int:
-    return sum(value.numel() for value in pictures.values())
-
-
-@torch.no_grad()
-def _encoded(network: AnswerNetwork, clips: Sequence[Tensors]) -> list[Tensor]:
-    """Return the features of clips of the same shapes, in main memory."""
-    whole = network.encode({name: torch.cat([clip[name] for clip in clips]) for name in clips[0]}).cpu()
-    return list(whole.chunk(len(clips)))
-
-
-def _store(features: list[Tensor], samples: list[Sample], clips: Clips) -> FeatureStore:
-    clip_of = {place: clip for clip, group in enumerate(clips.groups) for place in group}
-    return FeatureStore(
-        torch.cat(features),
-        _starts(features),
-        tuple(clip_of[place] for place in range(len(samples))),
-        tuple(sample.tokens for sample in samples),
-        pad_left([sample.labels for sample in samples], UNLEARNED),
-        clips.inputs.padding,
-    )
 
 
 def _starts(rows: Sequence[Tensor]) -> tuple[int, ...]:

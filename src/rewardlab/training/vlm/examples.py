@@ -6,7 +6,7 @@ a success cut off where per-frame progress says how far it had come.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 from rewardlab.core.episode import LEVELS, Episode
@@ -15,7 +15,7 @@ from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import captioned_videos
-from rewardlab.data.video import FramePolicy, frame_policy, sample_frames
+from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.training.holdout import draw_split
@@ -28,7 +28,6 @@ from rewardlab.training.vlm import (
     PERTURBED,
     REPEATED,
     VlmSettings,
-    VlmTraining,
 )
 
 # From an example and the number of an epoch to the episode with the frames that the model is shown.
@@ -49,7 +48,6 @@ class Example:
 
     @property
     def answer(self) -> int | str:
-        """Return what the model should say."""
         return self.caption or self.level
 
     @property
@@ -59,7 +57,7 @@ class Example:
         return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps)
 
 
-def show_as_is(example: Example, epoch: int) -> Episode:
+def show_as_is(example: Example, _epoch: int) -> Episode:
     """Return the episode of an example whose frames are sampled already."""
     return example.episode
 
@@ -73,7 +71,6 @@ def clips_of(examples: Sequence[Example]) -> list[list[int]]:
 
 
 _COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
-_CLIPPING = "truncate_end"
 _PERTURBED_TRIES = 8  # perturbations drawn for a copy until one applies; else it stays as it is
 _POOL = 500  # instructions that a clip may be shown under instead of its own
 _SUCCESS = LEVELS[-1]
@@ -94,10 +91,17 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     """Read the data, and hold out whole tasks unless other data is named for validation."""
     notes: list[str] = []
     captions: dict[str, str] = {}
-    read = partial(_read_captions, captions) if settings.captions else _read
-    episodes = tuple(episode for name in settings.data for episode in read(name, settings.limit, notes))
+
+    def read(name: str) -> tuple[Episode, ...]:
+        if not settings.captions:
+            return _read(name, settings.limit, notes)
+        described = list(captioned_videos(Path(name)))[: settings.limit]
+        captions.update({episode.clip.source.digest: caption for episode, caption in described})
+        return tuple(episode for episode, _ in described)
+
+    episodes = tuple(episode for name in settings.data for episode in read(name))
     if settings.validation:
-        others = read(settings.validation, settings.limit, notes)
+        others = read(settings.validation)
         return EpisodeSplit(episodes, others, f"all of {settings.validation}", tuple(notes), captions)
     tasks = sorted({_task(episode) for episode in episodes})
     if len(tasks) < 2:
@@ -114,7 +118,12 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
 def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
     """Return the episodes of a dataset whose level is known, up to a number of them, and note what is left out."""
     contents = open_dataset(name)
-    labelled = [_with_level(episode) for episode in contents.episodes[:limit]]
+    labelled = [
+        replace(episode, label=replace(episode.label, level=_SUCCESS))
+        if episode.label.level is None and episode.label.success
+        else episode
+        for episode in contents.episodes[:limit]
+    ]
     known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
         notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab data check {name}` lists them")
@@ -127,22 +136,9 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
     return known
 
 
-def _read_captions(found: dict[str, str], name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
-    """Return the episodes of a folder that have a caption, which is put where it is found."""
-    described = list(captioned_videos(Path(name)))[:limit]
-    found |= {episode.clip.source.digest: caption for episode, caption in described}
-    return tuple(episode for episode, _ in described)
-
-
 def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str]) -> tuple[Example, ...]:
     """Return the examples of episodes whose captions are learned."""
     return tuple(Example(each, 0, CAPTIONED, captions[each.clip.source.digest]) for each in episodes)
-
-
-def _with_level(episode: Episode) -> Episode:
-    if episode.label.level is None and episode.label.success:
-        return replace(episode, label=replace(episode.label, level=_SUCCESS))
-    return episode
 
 
 def _task(episode: Episode) -> str:
@@ -151,21 +147,23 @@ def _task(episode: Episode) -> str:
 
 def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
     """Return the examples of a mixture, episode by episode, copies after the rest."""
-    parts, found, pool = MIXTURES[mixture], [], _instruction_pool(episodes, seed)
+    parts, found = MIXTURES[mixture], []
+    # Instructions that others may be shown under, each once, a drawn few of very many.
+    each = list({episode.instruction: episode for episode in episodes}.values())
+    drawn = rng_for(seed, "instruction pool").permutation(len(each))[:_POOL]
+    pool = tuple(each[place] for place in sorted(drawn))
     for episode in episodes:
-        assert episode.label.level is not None
-        found.append(Example(episode, episode.label.level, ORIGINAL))
-        found += _counterfactuals(episode, pool, seed) if COUNTERFACTUAL in parts else []
-        found += _clipped(episode, seed) if CLIPPED in parts else []
+        level = episode.label.level
+        assert level is not None
+        found.append(Example(episode, level, ORIGINAL))
+        if COUNTERFACTUAL in parts:
+            found += _counterfactuals(episode, pool, seed)
+        if CLIPPED in parts and level == _SUCCESS and episode.label.progress is not None:
+            # Cut off early, at each of four places where its progress says that it was no success yet.
+            cut = _relabelled(episode, ("truncate_end",), (), seed)
+            found += [Example(e, e.label.level, CLIPPED) for e in cut if e.label.level not in (None, _SUCCESS)]
     copy = next((part for part in (PERTURBED, REPEATED) if part in parts), None)
     return tuple(found + [replace(example, source=copy) for example in found if copy])
-
-
-def _instruction_pool(episodes: Sequence[Episode], seed: int) -> tuple[Episode, ...]:
-    """Return episodes whose instructions others may be shown under, each instruction once, a drawn few of very many."""
-    pool = list({episode.instruction: episode for episode in episodes}.values())
-    drawn = rng_for(seed, "instruction pool").permutation(len(pool))[:_POOL]
-    return tuple(pool[place] for place in sorted(drawn))
 
 
 def _counterfactuals(episode: Episode, pool: Sequence[Episode], seed: int) -> list[Example]:
@@ -176,14 +174,6 @@ def _counterfactuals(episode: Episode, pool: Sequence[Episode], seed: int) -> li
             ladder.setdefault(changed.label.level or _SUCCESS, []).append(changed)
     rng = rng_for(seed, "counterfactual", episode.clip.source.digest, episode.instruction)
     return [Example(pick(ladder[level], rng), level, COUNTERFACTUAL) for level in sorted(ladder) if level < _SUCCESS]
-
-
-def _clipped(episode: Episode, seed: int) -> list[Example]:
-    """Return a success cut off early, at each of four places where its progress says that it was none yet."""
-    if episode.label.level != _SUCCESS or episode.label.progress is None:
-        return []
-    cut = _relabelled(episode, (_CLIPPING,), (), seed)
-    return [Example(each, each.label.level, CLIPPED) for each in cut if each.label.level not in (None, _SUCCESS)]
 
 
 def _relabelled(episode: Episode, names: Sequence[str], pool: Sequence[Episode], seed: int) -> Iterator[Episode]:
@@ -214,40 +204,23 @@ class FrameSampling:
         rng = rng_for(self.seed, "perturbed copy", epoch, key)
         for _ in range(_PERTURBED_TRIES):
             perturbation, severity = pick(training_perturbations(), rng), pick(SEVERITIES[1:], rng)
+            own_seed = int(rng.integers(2**31))
             try:
-                shown = perturbed_frames(example.episode, perturbation, severity, int(rng.integers(2**31)), policy)
+                if perturbation.stage == "sampled":
+                    return perturbation(sample_frames(example.episode, policy), severity, own_seed).episode
+                return sample_frames(perturbation(example.episode, severity, own_seed).episode, policy)
             except NotApplicable:
                 continue
-            return shown
         return sample_frames(example.episode, policy)
-
-
-def perturbed_frames(
-    episode: Episode, perturbation: Perturbation, severity: int, seed: int, policy: FramePolicy
-) -> Episode:
-    """Return the episode as a model is shown it under a perturbation; NotApplicable where that does not apply."""
-    if perturbation.stage == "sampled":
-        return perturbation(sample_frames(episode, policy), severity, seed).episode
-    return sample_frames(perturbation(episode, severity, seed).episode, policy)
 
 
 @cache
 def training_perturbations() -> tuple[Perturbation, ...]:
     """Return the perturbations of the training split that keep the label and need no other episode."""
-    return label_keeping(draw_split().train_perturbations)
-
-
-def label_keeping(names: Sequence[str]) -> tuple[Perturbation, ...]:
-    """Return those of the perturbations that keep the label and need no other episode."""
-    kept = [PERTURBATIONS[name] for name in names if PERTURBATIONS[name].label in ("keeps", "keeps_if")]
-    return tuple(p for p in kept if not p.uses_dataset)
+    every = (PERTURBATIONS[name] for name in draw_split().train_perturbations)
+    return tuple(p for p in every if p.label in ("keeps", "keeps_if") and not p.uses_dataset)
 
 
 def validation_examples(split: EpisodeSplit) -> tuple[Example, ...]:
     """Return the validation examples of every mixture: held-out episodes with all negatives, never perturbed."""
     return mixture_examples(split.validation, "full", seed=0)
-
-
-def training_examples(split: EpisodeSplit, training: VlmTraining) -> tuple[Example, ...]:
-    """Return what a training learns from."""
-    return mixture_examples(split.train, training.mixture, training.seed)

@@ -5,7 +5,6 @@ The tokens of an example are those that `hf:` asks with, whose last one is the c
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -34,11 +33,6 @@ class Reply:
     choices: tuple[int, ...]
     end: int
 
-    @property
-    def length(self) -> int:
-        """Return how many tokens are learned: the opening, the choice and the end."""
-        return len(self.opening) + 2
-
     def labels(self, level: int) -> list[int]:
         """Return the tokens that the model should write for a level."""
         return [*self.opening, self.choices[level - 1], self.end]
@@ -53,27 +47,13 @@ class Sample:
     labels: Tensor  # (reply,)
 
 
-class AnswerInputs(Protocol):
-    """Makes samples for one checkpoint; it travels to the processes that decode."""
-
-    @property
-    def reply(self) -> Reply:
-        """Return the tokens of an answer."""
-
-    @property
-    def padding(self) -> dict[str, int]:
-        """Return what stands left of a shorter row, by the name of the tokens; 0 elsewhere."""
-
-    def sample(self, episode: Episode, answer: Answer) -> Sample:
-        """Return the inputs of a clip and the answer to be learned."""
-
-    def samples(self, episode: Episode, asked: Sequence[Asked]) -> list[Sample]:
-        """Return the inputs of a clip under several instructions; its pictures are made once and the first has them."""
-
-
 @dataclass(frozen=True)
 class QwenInputs:
-    """Inputs of the fast path of `hf:`: token ids with three positions each, and pairs of frames."""
+    """Makes samples by the fast path of `hf:`: token ids with three positions each, and pairs of frames.
+
+    It travels to the processes that decode. `padding` is what stands left of a shorter row, by the name of the tokens;
+    0 elsewhere.
+    """
 
     builder: PromptBuilder
     video_first: bool
@@ -112,7 +92,7 @@ class QwenInputs:
 
 @dataclass(frozen=True)
 class ProcessorInputs:
-    """Inputs of any other image-text-to-text model, as its processor makes them."""
+    """Makes samples for any other image-text-to-text model, with its processor."""
 
     renderer: PromptRenderer
     video_first: bool
@@ -120,19 +100,29 @@ class ProcessorInputs:
     padding: dict[str, int]
 
     def sample(self, episode: Episode, answer: Answer) -> Sample:
-        """Return the inputs of a clip and the answer to be learned."""
-        return self._processed(*self._rendered(episode.id, _video(episode), episode.instruction, answer))
+        return self.samples(episode, [(episode.instruction, answer)])[0]
 
     def samples(self, episode: Episode, asked: Sequence[Asked]) -> list[Sample]:
-        """Return the inputs of a clip under several instructions; its pictures are made once and the first has them."""
         video = _video(episode)
         (rendered, labels), *others = [self._rendered(episode.id, video, *each) for each in asked]
         first = self._processed(rendered, labels)
         if not others:
             return [first]
         tail = self._tail(rendered)
-        if _ends_in(first, tail):
-            return [first, *(_reworded(first, len(tail), self._tail(text), labels) for text, labels in others)]
+        size, rest = len(tail), [value for name, value in first.tokens.items() if name != "input_ids"]
+        plain = all(value.ndim == 1 and bool((value[-size:] == value[-1]).all()) for value in rest)
+        # Only the text at the end differs, its last token aside: the rest of the first sample serves all.
+        if plain and torch.equal(first.tokens["input_ids"][-size:-1], tail[:-1]):
+            made = [first]
+            for text, labels in others:
+                tail = self._tail(text)
+                tokens = {
+                    name: torch.cat([value[:-size], tail if name == "input_ids" else value[-1:].expand(len(tail))])
+                    for name, value in first.tokens.items()
+                }
+                tokens["input_ids"][-1] = labels[-2]
+                made.append(Sample(tokens, {}, torch.tensor(labels)))
+            return made
         processed = (self._processed(*each) for each in others)
         return [first, *(replace(sample, pictures={}) for sample in processed)]
 
@@ -164,22 +154,7 @@ class ProcessorInputs:
         return ids["input_ids"][0]
 
 
-def _ends_in(sample: Sample, tail: Tensor) -> bool:
-    """Tell whether a sample ends in this text, its last token aside, and in nothing else that the text decides."""
-    size = len(tail)
-    others = [value for name, value in sample.tokens.items() if name != "input_ids"]
-    plain = all(value.ndim == 1 and bool((value[-size:] == value[-1]).all()) for value in others)
-    return plain and torch.equal(sample.tokens["input_ids"][-size:-1], tail[:-1])
-
-
-def _reworded(sample: Sample, size: int, tail: Tensor, labels: list[int]) -> Sample:
-    """Return a sample with another text of so many tokens at its end, and without pictures."""
-    tokens = {
-        name: torch.cat([value[:-size], tail if name == "input_ids" else value[-1:].expand(len(tail))])
-        for name, value in sample.tokens.items()
-    }
-    tokens["input_ids"][-1] = labels[-2]
-    return Sample(tokens, {}, torch.tensor(labels))
+AnswerInputs = QwenInputs | ProcessorInputs
 
 
 def _prompt(video: Video, instruction: str, answer: Answer, video_first: bool) -> Prompt:

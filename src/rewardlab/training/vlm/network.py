@@ -41,15 +41,12 @@ def choose_trained(model: Any, parts: TrainedParts) -> Any:
     """Freeze the vision tower, and the language layers where they are not trained in full; return adapters, if any."""
     frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
     if parts.lora or not parts.language:
-        frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()}
+        language = (model.get_decoder(), model.get_output_embeddings(), model.get_input_embeddings())
+        frozen |= {id(p) for module in language for p in module.parameters()}
     adapted = add_lora(model, parts.lora, _language_layers(model), "--lora needs peft") if parts.lora else None
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return adapted
-
-
-def _language_modules(model: Any) -> list[nn.Module]:
-    return [model.get_decoder(), model.get_output_embeddings(), model.get_input_embeddings()]
 
 
 def _language_layers(model: Any) -> str:
@@ -75,9 +72,8 @@ def training_dtype(settings: VlmSettings, device: str) -> torch.dtype:
     """Return what is computed in; bfloat16 needs a GPU."""
     if settings.dtype == "bfloat16" and device == "cpu":
         raise PlanError("dtype bfloat16 was asked for, and torch sees no GPU here; use --dtype float32")
-    if settings.dtype == "auto":
-        return torch.float32 if device == "cpu" else torch.bfloat16
-    return torch.bfloat16 if settings.dtype == "bfloat16" else torch.float32
+    plain = settings.dtype == "float32" or (settings.dtype == "auto" and device == "cpu")
+    return torch.float32 if plain else torch.bfloat16
 
 
 UNLEARNED = -100  # a label that counts for nothing, left of a shorter reply
@@ -195,12 +191,15 @@ class ProcessorAnswerNetwork(nn.Module):
         return dict(self.model.base_model.named_children()).get("multi_modal_projector")
 
     def forward(self, batch: Batch) -> Tensor:
-        """Return the logits (rows, reply, vocabulary)."""
         read = {**batch.tokens, "attention_mask": batch.mask, "use_cache": False}
         if self.counts_positions:
             read["position_ids"] = (batch.mask.cumsum(dim=1) - 1).clamp(min=0)
         if batch.features is not None:
-            read["inputs_embeds"] = self._embedded(read.pop("input_ids"), batch.features)
+            assert self.projector is not None
+            ids = read.pop("input_ids")  # what the projector makes of features stands where images do
+            words = self.model.get_input_embeddings()(ids)
+            images = (ids == self.model.config.image_token_id)[..., None]
+            read["inputs_embeds"] = words.masked_scatter(images, self.projector(batch.features).to(words.dtype))
         else:
             read |= {name: self._cast(value) for name, value in batch.pictures.items()}
         logits: Tensor = self.model(**read, logits_to_keep=batch.labels.shape[1]).logits
@@ -214,7 +213,6 @@ class ProcessorAnswerNetwork(nn.Module):
 
     @torch.no_grad()
     def can_fuse(self, pictures: Tensors) -> bool:
-        """Tell whether recorded features give the very tokens that the model makes itself."""
         if self.projector is None or "pixel_values" not in pictures:
             return False
         own = torch.cat([image.flatten() for image in self._see(pictures)])
@@ -223,14 +221,6 @@ class ProcessorAnswerNetwork(nn.Module):
     def _see(self, pictures: Tensors) -> Any:
         moved = {name: self._cast(value) for name, value in pictures.items()}
         return self.model.get_image_features(**moved).pooler_output
-
-    def _embedded(self, ids: Tensor, features: Tensor) -> Tensor:
-        """Return the embeddings of tokens, with what the projector makes of features where images stand."""
-        assert self.projector is not None
-        words = self.model.get_input_embeddings()(ids)
-        images = (ids == self.model.config.image_token_id)[..., None]
-        embedded: Tensor = words.masked_scatter(images, self.projector(features).to(words.dtype))
-        return embedded
 
     def _cast(self, value: Tensor) -> Tensor:
         dtype = next(vision_tower(self.model).parameters()).dtype if value.is_floating_point() else value.dtype

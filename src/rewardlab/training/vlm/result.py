@@ -21,7 +21,7 @@ from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
 from rewardlab.training.loop import BEST, WORK, Progress, load_trainable
-from rewardlab.training.vlm import VlmTraining, train_vlm
+from rewardlab.training.vlm import VlmSettings, VlmTraining, train_vlm
 from rewardlab.training.vlm.base_model import Named, load_base, other_files
 from rewardlab.training.vlm.examples import Example, ShowFrames
 from rewardlab.training.vlm.network import trained_parts
@@ -37,80 +37,71 @@ from rewardlab.training.vlm.train import (
 _MEASURES = {"mae": "mean absolute error of the level", "loss": "cross-entropy of the caption, per token"}
 
 
-@dataclass(frozen=True)
-class ModelCard:
-    """What a reader must know of a model that was trained."""
+def _card(
+    training: VlmTraining,
+    data: TrainingData,
+    progress: Progress,
+    errors: ValidationErrors,
+    constant: tuple[float, float] | None,
+    model: str,
+) -> str:
+    """Return what a reader must know of a trained model, in Markdown; `model` is its string.
 
-    training: VlmTraining
-    data: TrainingData
-    progress: Progress
-    errors: ValidationErrors
-    constant: tuple[float, float] | None  # the level that sees nothing, and its error; none for captions
+    `constant` is the level that sees nothing, and its error; none for captions.
+    """
+    settings = training.settings
+    made = f"{settings.model}, trained with rewardlab {__version__}"
+    if settings.captions:
+        title = f"""a vision-language model whose projector has learned captions
 
-    def text(self, model: str) -> str:
-        """Return the card, in Markdown, of the model with this string."""
-        settings = self.training.settings
-        return f"""# {self.training.out.name}: {self._title(model)}
+{made} to describe clips; the next stage teaches it levels: `rewardlab train vlm {model.removeprefix("hf:")} DATA`."""
+    else:
+        title = f"""a reward model that answers 1 to 5
 
-- **Data**: {", ".join(settings.data)}; {self._examples()}.
-- **Validation**: {len(self.data.validation)} examples ({self.data.rule}), by which the checkpoint was chosen.
-- **Recipe** `{settings.recipe}`: {self._recipe()}; frames `{settings.frames}`, seed {self.training.seed}.
-- **Steps**: {self.progress.step}; kept is the checkpoint of step {self.progress.best_step}.
+{made} to answer the RoboReward prompt. Use it as `{model}`."""
+    rows = "\n".join(f"| {name} | {value:.3f} |" for name, value in errors.by_source.items())
+    if constant is not None:
+        rows += f"\n| all, by the constant {constant[0]:g} that sees nothing | {constant[1]:.3f} |"
+    own = {"mixture": (training.mixture,), "seeds": (training.seed,), "out": training.out}
+    return f"""# {training.out.name}: {title}
 
-| validation examples | {_MEASURES[self.errors.measure]} |
+- **Data**: {", ".join(settings.data)}; {_described_examples(training, data)}.
+- **Validation**: {len(data.validation)} examples ({data.rule}), by which the checkpoint was chosen.
+- **Recipe** `{settings.recipe}`: {_described_recipe(settings)}; frames `{settings.frames}`, seed {training.seed}.
+- **Steps**: {progress.step}; kept is the checkpoint of step {progress.best_step}.
+
+| validation examples | {_MEASURES[errors.measure]} |
 |---|---|
-{self._rows()}
+{rows}
 
 Trained with
 
-    {self._command()}
+    {as_command("train vlm", train_vlm, vars(settings) | own)}
 
 Nothing is known of robots, cameras and tasks unlike those of the data: measure before you trust it.
 """
 
-    def _title(self, model: str) -> str:
-        made = f"{self.training.settings.model}, trained with rewardlab {__version__}"
-        if self.training.settings.captions:
-            return f"""a vision-language model whose projector has learned captions
 
-{made} to describe clips; the next stage teaches it levels: `rewardlab train vlm {model.removeprefix("hf:")} DATA`."""
-        return f"""a reward model that answers 1 to 5
+def _described_examples(training: VlmTraining, data: TrainingData) -> str:
+    if training.settings.captions:
+        return f"{len(data.examples)} clips with a caption"
+    sources = Counter(example.source for example in data.examples).items()
+    levels = sorted(Counter(example.level for example in data.examples).items())
+    by_source = ", ".join(f"{count} {source}" for source, count in sources)
+    by_level = ", ".join(f"{count} of level {level}" for level, count in levels)
+    return f"mixture `{training.mixture}`: {by_source} examples ({by_level})"
 
-{made} to answer the RoboReward prompt. Use it as `{model}`."""
 
-    def _examples(self) -> str:
-        examples = self.data.examples
-        if self.training.settings.captions:
-            return f"{len(examples)} clips with a caption"
-        sources = Counter(example.source for example in examples).items()
-        levels = sorted(Counter(example.level for example in examples).items())
-        by_source = ", ".join(f"{count} {source}" for source, count in sources)
-        by_level = ", ".join(f"{count} of level {level}" for level, count in levels)
-        return f"mixture `{self.training.mixture}`: {by_source} examples ({by_level})"
-
-    def _recipe(self) -> str:
-        settings, recipe = self.training.settings, self.training.settings.hyperparameters
-        config = optimizer_config(recipe)
-        adapters = f"LoRA of rank {settings.lora} in the language layers and fusion"
-        in_full = "the fusion alone" if settings.captions else "fusion and language layers"
-        trained = adapters if settings.lora else in_full
-        return (
-            f"vision tower frozen, {trained} trained; {recipe.epochs} epochs, learning rate {config.lr:g} with a "
-            f"warm-up of {config.warmup} and a cosine decay, weight decay {config.weight_decay}, gradients clipped "
-            f"at {config.max_norm}, {recipe.batch_size} examples a step"
-        )
-
-    def _rows(self) -> str:
-        rows = [f"| {name} | {value:.3f} |" for name, value in self.errors.by_source.items()]
-        if self.constant is not None:
-            level, error = self.constant
-            rows.append(f"| all, by the constant {level:g} that sees nothing | {error:.3f} |")
-        return "\n".join(rows)
-
-    def _command(self) -> str:
-        training = self.training
-        own = {"mixture": (training.mixture,), "seeds": (training.seed,), "out": training.out}
-        return as_command("train vlm", train_vlm, vars(training.settings) | own)
+def _described_recipe(settings: VlmSettings) -> str:
+    recipe = settings.hyperparameters
+    config = optimizer_config(recipe)
+    adapters = f"LoRA of rank {settings.lora} in the language layers and fusion"
+    in_full = "the fusion alone" if settings.captions else "fusion and language layers"
+    return (
+        f"vision tower frozen, {adapters if settings.lora else in_full} trained; {recipe.epochs} epochs, learning rate "
+        f"{config.lr:g} with a warm-up of {config.warmup} and a cosine decay, weight decay {config.weight_decay}, "
+        f"gradients clipped at {config.max_norm}, {recipe.batch_size} examples a step"
+    )
 
 
 RECORD, CARD, ADAPTER = "training.json", "README.md", "adapter"
@@ -131,17 +122,10 @@ def start_folder(training: VlmTraining, named: Named, data: TrainingData) -> Non
     path = training.out / WORK / "begun.json"
     if not path.exists() and (training.out / "config.json").exists():
         raise RunError(f"{training.out} holds a checkpoint already, which would be overwritten; choose another --out")
-    claim_folder(
-        path,
-        {**_planned(training), "content of the model": named.identity, "examples": _digest(data)},
-        where=str(training.out),
-    )
-
-
-def _digest(data: TrainingData) -> str:
-    """Identify every example, its clip, words and label."""
     examples = (*data.examples, *data.validation)
-    return digest(*(part for e in examples for part in (e.clip_key, e.episode.instruction, e.answer, e.source)))
+    parts = (part for e in examples for part in (e.clip_key, e.episode.instruction, e.answer, e.source))
+    begun = {**_planned(training), "content of the model": named.identity, "examples": digest(*parts)}
+    claim_folder(path, begun, where=str(training.out))
 
 
 def finished(training: VlmTraining, named: Named) -> Trained | None:
@@ -169,10 +153,20 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     gc.collect()  # a network that was trained on a GPU makes room for the one that is scored
     torch.cuda.empty_cache()
     _write_model(training, named)
-    found = caption_errors([progress.best_error]) if training.settings.captions else _scored(training, named, data)
+    model = named.scoring_string(training.out)
     constant = None if training.settings.captions else constant_error(data.examples, data.validation)
-    card = ModelCard(training, data, progress, found, constant)
-    _write(training.out / CARD, card.text(named.scoring_string(training.out)))
+    if training.settings.captions:
+        found = caption_errors([progress.best_error])
+    else:  # as `hf:` answers with the finished folder
+        levels = scored_levels(model, data.validation, data.show, training.settings.device)
+        rows = [
+            {"episode": e.episode.id, "instruction": e.episode.instruction, "source": e.source, "level": e.level}
+            for e in data.validation
+        ]
+        lines = (json.dumps({**row, "said": said}) + "\n" for row, said in zip(rows, levels, strict=True))
+        _write(training.out / "validation.jsonl", "".join(lines))
+        found = level_errors(data.validation, levels)
+    _write(training.out / CARD, _card(training, data, progress, found, constant, model))
     record = {
         "plan": _planned(training),
         "version": __version__,
@@ -186,13 +180,6 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     }
     _write(training.out / RECORD, json.dumps(record, indent=2) + "\n")
     shutil.rmtree(training.out / WORK)
-
-
-def _scored(training: VlmTraining, named: Named, data: TrainingData) -> ValidationErrors:
-    """Return the errors of the finished folder as `hf:` answers, and write every answer down."""
-    levels = scored_levels(named.scoring_string(training.out), data.validation, data.show, training.settings.device)
-    _write(training.out / "validation.jsonl", _validation_lines(data.validation, levels))
-    return level_errors(data.validation, levels)
 
 
 def _write(path: Path, text: str) -> None:
@@ -218,17 +205,12 @@ def _write_model(training: VlmTraining, named: Named) -> None:
         shutil.copyfile(path, training.out / path.name)
 
 
-def _base_name(named: Named) -> str:
-    """Return the name of the checkpoint, without the folders of this machine."""
-    place = Path(named.checkpoint).expanduser()
-    return place.name if place.is_dir() else named.checkpoint
-
-
 def write_adapter(adapted: Any, best: dict[str, torch.Tensor], named: Named, folder: Path) -> None:
     """Write the adapters as peft reads them, and beside them the fusion, which is trained in full."""
     from safetensors.torch import save_file
 
-    adapted.peft_config["default"].base_model_name_or_path = _base_name(named)
+    place = Path(named.checkpoint).expanduser()  # its folders are those of this machine and are left out
+    adapted.peft_config["default"].base_model_name_or_path = place.name if place.is_dir() else named.checkpoint
     adapted.save_pretrained(str(folder), save_embedding_layers=False)  # else it asks a hub whether they grew
     (folder / CARD).unlink(missing_ok=True)  # a form that nobody filled in
     save_file({n.removeprefix("model."): v for n, v in best.items() if "lora_" not in n}, folder / "fusion.safetensors")
@@ -245,17 +227,3 @@ def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, dev
                 raise ModelError(f"{model} gives no answer after its training: {answer.reason}")
             levels.append(answer.level)
     return levels
-
-
-def _validation_lines(examples: Sequence[Example], levels: Sequence[float]) -> str:
-    rows = [
-        {
-            "episode": e.episode.id,
-            "instruction": e.episode.instruction,
-            "source": e.source,
-            "level": e.level,
-            "said": said,
-        }
-        for e, said in zip(examples, levels, strict=True)
-    ]
-    return "".join(json.dumps(row) + "\n" for row in rows)

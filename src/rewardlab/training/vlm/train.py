@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,6 @@ from rewardlab.training.vlm.batches import (
     on_device,
 )
 from rewardlab.training.vlm.examples import Example, ShowFrames
-from rewardlab.training.vlm.inputs import Reply
 from rewardlab.training.vlm.network import (
     Batch,
     answer_loss,
@@ -57,41 +57,10 @@ class ValidationErrors:
 
     @property
     def overall(self) -> float:
-        """Return the error over all examples."""
         return self.by_source[OVERALL]
 
 
-def validation_passes(examples: int, first: int, micro: int, processes: Processes) -> list[Pass]:
-    """Return the forward passes of this process over examples that begin at a place, equally many in each process."""
-    rows = math.ceil(examples / processes.world)
-    places = [first + i for i in range(examples)][processes.rank :: processes.world]
-    weights = [1.0] * len(places) + [0.0] * (rows - len(places))
-    places += [first] * (rows - len(places))
-    return [Pass(0, tuple(places[i : i + micro]), tuple(weights[i : i + micro])) for i in range(0, rows, micro)]
-
-
-@torch.no_grad()
-def expected_levels(network: Any, batches: Iterable[Batch], reply: Reply) -> dict[int, float]:
-    """Return the expected level of every example that counts, by its place."""
-    levels: dict[int, float] = {}
-    for batch in batches:
-        rows = network(batch)[:, -2, list(reply.choices)].float().tolist()
-        counted = zip(batch.places, rows, batch.weights.tolist(), strict=True)
-        levels |= {place: _expected(row) for place, row, weight in counted if weight}
-    return levels
-
-
-@torch.no_grad()
-def caption_losses(network: Any, batches: Iterable[Batch]) -> dict[int, float]:
-    """Return the loss of every example that counts, by its place."""
-    losses: dict[int, float] = {}
-    for batch in batches:
-        counted = zip(batch.places, answer_losses(network(batch), batch).tolist(), batch.weights.tolist(), strict=True)
-        losses |= {place: loss for place, loss, weight in counted if weight}
-    return losses
-
-
-def _expected(logits: list[float]) -> float:
+def _expected_level(logits: list[float]) -> float:
     probs = choice_softmax(logits)
     if isinstance(probs, Failure):
         raise ModelError(f"validation stopped: {probs.reason}; try a lower --lr")
@@ -117,7 +86,6 @@ def constant_error(training: Sequence[Example], validation: Sequence[Example]) -
     return level, float(np.mean([abs(example.level - level) for example in validation]))
 
 
-_FEATURES = "features.safetensors"
 _LOG_EVERY = 10  # steps; only then does the processor wait for the GPU
 _VALIDATIONS = 10  # in a training, unless --eval-every says otherwise
 
@@ -138,8 +106,7 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
     base = load_base(named, trained_parts(settings), device, training_dtype(settings, device))
     _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
-    view = LiveView("training", trainer.order.steps, 0, quiet=not processes.first)
-    try:
+    with LiveView("training", trainer.order.steps, 0, quiet=not processes.first) as view:
         return run_loop(
             trainer,
             files_in(training.out, tensorboard=True),
@@ -149,8 +116,6 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
             show=partial(_show, view),
             log_every=_LOG_EVERY,
         )
-    finally:
-        view.close()
 
 
 def _show(view: LiveView, progress: Progress, row: Mapping[str, float]) -> None:
@@ -175,27 +140,17 @@ def _require_context(base: BaseModel, data: TrainingData) -> None:
             raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
 
 
-def _keep_few_activations(model: Any) -> None:
-    """Have the model forget activations and compute them again; transformers 5.23 gave this another name."""
-    kind = "activation" if hasattr(model, "activation_checkpointing_enable") else "gradient"
-    getattr(model, f"{kind}_checkpointing_enable")(**{f"{kind}_checkpointing_kwargs": {"use_reentrant": False}})
-
-
 def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
     """Return the features of all clips where they stay as they are and can be kept."""
     settings = training.settings
     if not settings.cache_gb or any(example.source == PERTURBED for example in data.examples):
         return None
     clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
-    path = training.out / WORK / _FEATURES
-    with processes.one_after_the_first():
-        view = LiveView("encoding clips", len(clips), 0, quiet=not processes.first)
-        try:
-            store = clip_features(
-                base.network.eval(), clips, path, cache_gb=settings.cache_gb, workers=settings.workers, view=view
-            )
-        finally:
-            view.close()
+    path, quiet = training.out / WORK / "features.safetensors", not processes.first
+    with processes.one_after_the_first(), LiveView("encoding clips", len(clips), 0, quiet=quiet) as view:
+        store = clip_features(
+            base.network.eval(), clips, path, cache_gb=settings.cache_gb, workers=settings.workers, view=view
+        )
     return None if store is None else on_device(store, processes.device)
 
 
@@ -214,7 +169,6 @@ class Trainer:
     store: FeatureStore | None
 
     def batches(self, start: int) -> Iterator[list[Batch]]:
-        """Yield the passes of each step from one on."""
         if self.store is not None:
             for step in range(start, self.order.steps):
                 yield [self.store.batch(one) for one in self.order.step(step)]
@@ -246,39 +200,50 @@ class Trainer:
 
     def validate(self) -> tuple[float, dict[str, float]]:
         """Return the error over all validation examples, and the errors by source; every process takes its part."""
-        found = self._validation_errors()
+        data, settings, processes = self.data, self.training.settings, self.processes
+        values = torch.zeros(len(data.validation), dtype=torch.float64)
+        self.network.eval()
+        for place, value in self._answers():
+            values[place] = value
+        whole = processes.sum(values.to(processes.device)).tolist()
+        found = caption_errors(whole) if settings.captions else level_errors(data.validation, whole)
         return found.overall, {f"validation_{found.measure}_{name}": error for name, error in found.by_source.items()}
 
     def state(self) -> dict[str, Any]:
-        """Return the trained weights and the moments of AdamW."""
         return {TRAINED: self.optimizer.trained(), "moments": self.optimizer.moments()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put saved weights and moments in place."""
         self.optimizer.restore(state[TRAINED], state["moments"])
 
-    def _validation_errors(self) -> ValidationErrors:
-        data, settings, processes = self.data, self.training.settings, self.processes
-        first = len(data.examples) if self.store is not None else 0
-        passes = validation_passes(len(data.validation), first, settings.micro_batch_size, processes)
-        self.network.eval()
-        batches = (batch.to(processes.device) for batch in self._validation_batches(passes))
-        if settings.captions:
-            found = caption_losses(self.network, batches)
-        else:
-            found = expected_levels(self.network, batches, self.base.inputs.reply)
-        values = torch.zeros(len(data.validation), dtype=torch.float64)
-        for place, value in found.items():
-            values[place - first] = value
-        whole = processes.sum(values.to(processes.device)).tolist()
-        return caption_errors(whole) if settings.captions else level_errors(data.validation, whole)
+    @torch.no_grad()
+    def _answers(self) -> Iterator[tuple[int, float]]:
+        """Yield the places of this process's part of the validation examples, with expected level or caption loss.
 
-    def _validation_batches(self, passes: Sequence[Pass]) -> Iterator[Batch]:
+        Every process has equally many forward passes; where examples are too few, one counts for nothing.
+        """
+        settings, processes, examples = self.training.settings, self.processes, self.data.validation
+        first = len(self.data.examples) if self.store is not None else 0
+        rows, micro = math.ceil(len(examples) / processes.world), settings.micro_batch_size
+        places = [first + i for i in range(len(examples))][processes.rank :: processes.world]
+        weights = [1.0] * len(places) + [0.0] * (rows - len(places))
+        places += [first] * (rows - len(places))
+        cuts = [slice(i, i + micro) for i in range(0, rows, micro)]
+        passes = [Pass(0, tuple(places[cut]), tuple(weights[cut])) for cut in cuts]
         if self.store is not None:
-            yield from (self.store.batch(one) for one in passes)
-            return
-        for several in self._decoded(self.data.validation, passes):
-            yield from several
+            batches: Iterable[Batch] = map(self.store.batch, passes)
+        else:
+            batches = chain.from_iterable(self._decoded(examples, passes))
+        for batch in batches:
+            moved = batch.to(processes.device)
+            logits = self.network(moved)
+            if settings.captions:
+                answers = answer_losses(logits, moved).tolist()
+            else:
+                choices = logits[:, -2, list(self.base.inputs.reply.choices)].float()
+                answers = [_expected_level(row) for row in choices.tolist()]
+            for place, answer, weight in zip(batch.places, answers, batch.weights.tolist(), strict=True):
+                if weight:
+                    yield place - first, answer
 
     def _decoded(self, examples: Sequence[Example], passes: Sequence[Pass]) -> Iterator[list[Batch]]:
         dataset = DecodedPasses(self.base.inputs, examples, self.data.show, passes)
@@ -288,8 +253,10 @@ class Trainer:
 def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> Trainer:
     """Return what the training works with; features of the frozen tower are made here where they can be kept."""
     settings, recipe = training.settings, training.settings.hyperparameters
-    if settings.gradient_checkpointing:
-        _keep_few_activations(base.model)
+    if settings.gradient_checkpointing:  # transformers 5.23 gave it another name
+        kind = "activation" if hasattr(base.model, "activation_checkpointing_enable") else "gradient"
+        enable = getattr(base.model, f"{kind}_checkpointing_enable")
+        enable(**{f"{kind}_checkpointing_kwargs": {"use_reentrant": False}})
     if processes.device != "cpu":
         fuse_norms(base.model)
     if settings.compile:
@@ -317,71 +284,37 @@ def eval_interval(settings: VlmSettings, steps: int) -> int:
 # What a training would take: parameters, memory and time, from a forward and backward pass that are measured.
 
 _MB = 1e6
-_FLOAT32 = 4
+_FLOAT32 = 4  # bytes
 _MEASURED = 2  # passes, of which the last counts: the first also compiles and fills caches
 _FORWARD_SHARE = 1 / 3  # of a training pass, which validation takes
 
 
-@dataclass(frozen=True)
-class Estimate:
-    """What was counted and measured before a training."""
-
-    examples: int
-    validation: int
-    steps: int
-    checks: int
-    trained: int  # parameters
-    parameters: int
-    weight_bytes: int
-    master_bytes: int  # float32 copies of what computes in bfloat16
-    activation_bytes: int  # kept for the backward pass of one forward pass
-    seconds: float  # of one example, decoded already, vision tower included
-    device: str
-    epochs: int
-
-    @property
-    def lines(self) -> list[str]:
-        """Return the estimate as a person reads it."""
-        parts = {
-            "weights": self.weight_bytes + self.master_bytes,
-            "gradients": self.trained * _FLOAT32 + self.master_bytes // 2,
-            "optimizer": 2 * self.trained * _FLOAT32,
-            "activations": self.activation_bytes,
-        }
-        whole = sum(parts.values())
-        told = ", ".join(f"{name} {size / _MB:,.0f}" for name, size in parts.items())
-        passes = self.examples * self.epochs + self.validation * self.checks * _FORWARD_SHARE
-        return [
-            f"{self.examples:,} examples, {self.validation:,} to validate by, "
-            f"{self.epochs} epochs: {self.steps:,} steps",
-            f"{self.trained / _MB:,.1f} of {self.parameters / _MB:,.1f} million parameters are trained",
-            f"memory: about {whole / _MB:,.0f} MB ({told})",
-            f"time: about {passes * self.seconds / 60:,.1f} minutes on {self.device}, {self.seconds:.3g} s an example",
-        ]
-
-
-def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> Estimate:
-    """Load the model, measure one forward pass and its backward pass, and tell what the training would take."""
+def estimate(training: VlmTraining, named: Named, data: TrainingData, processes: Processes) -> list[str]:
+    """Load the model, measure one forward pass and its backward pass, and tell in sentences what a training takes."""
     settings = replace(training.settings, cache_gb=0.0, workers=0)
     base = load_base(named, trained_parts(settings), processes.device, training_dtype(settings, processes.device))
     trainer = make_trainer(replace(training, settings=settings), base, data, processes)
-    seconds, kept = _measure(trainer)
-    steps = trainer.order.steps
+    seconds, activations = _measure(trainer)  # of one example, decoded already, vision tower included
     parameters = list(base.model.parameters())
-    return Estimate(
-        examples=len(data.examples),
-        validation=len(data.validation),
-        steps=steps,
-        checks=math.ceil(steps / eval_interval(settings, steps)),
-        trained=sum(p.numel() for p in parameters if p.requires_grad),
-        parameters=sum(p.numel() for p in parameters),
-        weight_bytes=sum(p.nbytes for p in parameters),
-        master_bytes=sum(p.nbytes for p in trainer.optimizer.masters.values()) if trainer.optimizer.apart else 0,
-        activation_bytes=kept,
-        seconds=seconds,
-        device=processes.device,
-        epochs=settings.hyperparameters.epochs,
-    )
+    trained, optimizer = sum(p.numel() for p in parameters if p.requires_grad), trainer.optimizer
+    # Float32 copies of what computes in bfloat16.
+    masters = sum(p.nbytes for p in optimizer.masters.values()) if optimizer.apart else 0
+    parts = {
+        "weights": sum(p.nbytes for p in parameters) + masters,
+        "gradients": trained * _FLOAT32 + masters // 2,
+        "optimizer": 2 * trained * _FLOAT32,
+        "activations": activations,
+    }
+    told = ", ".join(f"{name} {size / _MB:,.0f}" for name, size in parts.items())
+    steps, epochs = trainer.order.steps, settings.hyperparameters.epochs
+    checks = math.ceil(steps / eval_interval(settings, steps))
+    passes = len(data.examples) * epochs + len(data.validation) * checks * _FORWARD_SHARE
+    return [
+        f"{len(data.examples):,} examples, {len(data.validation):,} to validate by, {epochs} epochs: {steps:,} steps",
+        f"{trained / _MB:,.1f} of {sum(p.numel() for p in parameters) / _MB:,.1f} million parameters are trained",
+        f"memory: about {sum(parts.values()) / _MB:,.0f} MB ({told})",
+        f"time: about {passes * seconds / 60:,.1f} minutes on {processes.device}, {seconds:.3g} s an example",
+    ]
 
 
 def _measure(trainer: Trainer) -> tuple[float, int]:
