@@ -22,7 +22,7 @@ from rewardlab.models.contract import (
 )
 from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
-from rewardlab.models.external import is_module, make_external, name_external, pickled
+from rewardlab.models.external import is_module, name_external, pickled
 from rewardlab.models.guard import name_guarded
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
@@ -83,14 +83,9 @@ def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
 
 def _name_external(string: ModelString, path: str) -> NamedModel:
     """Name what stands at `package.module:name`: a model, or a class or function that makes one of the options."""
-    external = name_external(path, string.options, _is_reward_model)
-    return NamedModel(
-        canonical_name(string, external.shown),
-        external.identity,
-        False,
-        lambda _: make_external(external, _is_reward_model, "a score(episodes) method"),
-        isolated=True,
-    )
+    external = name_external(path, string.options, _is_reward_model, "a score(episodes) method")
+    name = canonical_name(string, external.shown)
+    return NamedModel(name, external.identity, False, lambda _: external.make(), isolated=True)
 
 
 def _registered(_name: str, path: str) -> ModelEntry:

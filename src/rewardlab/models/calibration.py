@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.records import read_checksummed_json, read_json, record_from_json
+from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
+from rewardlab.models.composite import name_composite, read_fitted, validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel, identity
 
 VERSION = 1  # of the behaviour: raise it whenever the same calibration gives other answers
@@ -121,21 +121,7 @@ def prediction_set(calibrated: Score, calibration: Calibration) -> list[int]:
 
 def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     """Name a model with the calibration in this file, which must have been fitted for it."""
-    try:
-        record, _ = read_checksummed_json(path)
-    except (OSError, ValueError) as error:
-        raise PlanError(
-            f"{path} cannot be read as a calibration ({error}); run `rewardlab fit calibration` again"
-        ) from error
-    if not {"model", "fingerprint", "fitted"} <= record.keys():
-        raise PlanError(f"{path} is no calibration; `rewardlab fit calibration MODEL DATA` writes one")
-    require_fitted_for(model, path, str(record["fingerprint"]), str(record["model"]), "calibration")
-    try:
-        calibration = record_from_json(Calibration, record["fitted"])
-    except ValueError as error:
-        raise PlanError(
-            f"{path} holds another kind of calibration ({error}); run `rewardlab fit calibration` again"
-        ) from error
+    calibration, _ = read_fitted(path, "calibration", model, Calibration, "fitted")
     fitted = identity("calibrated", {"version": VERSION, **asdict(calibration)})
     made = name_composite(name, fitted, [model], lambda built: Calibrated(built[0], calibration))
     return replace(made, prompt=model.prompt)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode, strip_labels
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
-from rewardlab.core.records import read_checksummed_json
+from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo, failure_of, validate_answer
@@ -33,6 +33,8 @@ from rewardlab.models.contract import (
     shown_options,
     with_options,
 )
+
+Fitted = TypeVar("Fitted")
 
 MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
 
@@ -93,14 +95,26 @@ def name_composite(
     )
 
 
-def require_fitted_for(model: NamedModel, path: Path, fingerprint: str, name: str, command: str) -> None:
-    """Check that what lies in a file was fitted for this very model."""
-    if fingerprint == model.fingerprint:
-        return
-    other = "another version of it" if name == model.name else name
-    raise PlanError(
-        f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit {command} {model.name} DATA`"
-    )
+def read_fitted(
+    path: Path, what: str, model: NamedModel, kind: Callable[..., Fitted], key: str, *others: str
+) -> tuple[Fitted, dict[str, Any]]:
+    """Return the calibration or guard under `key` that was fitted for this very model, and the whole record."""
+    again = f"run `rewardlab fit {what}` again"
+    try:
+        record, _ = read_checksummed_json(path)
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} cannot be read as a {what} ({error}); {again}") from error
+    if not {"model", "fingerprint", key, *others} <= record.keys():
+        raise PlanError(f"{path} is no {what}; `rewardlab fit {what} MODEL DATA` writes one")
+    if record["fingerprint"] != model.fingerprint:
+        other = "another version of it" if record["model"] == model.name else record["model"]
+        raise PlanError(
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit {what} {model.name} DATA`"
+        )
+    try:
+        return record_from_json(kind, record[key]), record
+    except ValueError as error:
+        raise PlanError(f"{path} holds another kind of {what} ({error}); {again}") from error
 
 
 def build_all(

@@ -1,12 +1,12 @@
 """Code from outside: `package.module:name`, imported, made of its arguments, and pickled."""
 
 import pickle
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TypeGuard, TypeVar
+from typing import Generic, TypeGuard, TypeVar
 
 from rewardlab.core.catalog import load_object
 from rewardlab.core.errors import ModelError, PlanError
@@ -16,13 +16,12 @@ Made = TypeVar("Made")
 
 
 @dataclass(frozen=True)
-class ExternalCode:
-    """Something outside the package, and the arguments that make a model of it; the code itself stays where it is."""
+class ExternalCode(Generic[Made]):
+    """Something outside the package that makes a model; the code itself stays where it is."""
 
-    path: str  # package.module:name
     identity: str  # the code and every argument, a file among these by its content
-    arguments: Mapping[str, Argument]
     shown: Pairs  # the arguments in its name
+    make: Callable[[], Made]
 
 
 def is_module(name: str) -> bool:
@@ -34,31 +33,31 @@ def is_module(name: str) -> bool:
 
 
 def name_external(
-    path: str, pairs: Pairs, accepts: Callable[[object], bool], also: Collection[str] = ()
-) -> ExternalCode:
-    """Import what stands at `path` and read its arguments; an object that is accepted as it is takes none."""
+    path: str, pairs: Pairs, accepts: Callable[[object], TypeGuard[Made]], offers: str, also: Collection[str] = ()
+) -> ExternalCode[Made]:
+    """Import what stands at `path` and read its arguments; an object that is accepted as it is takes none.
+
+    `make` returns that object, else what it makes when called with the arguments.
+    """
     found, code = load_object(path)
-    name = path.partition(":")[2]
+    given, settings, shown = dict[str, Argument](), dict[str, object](), Pairs()
     if not accepts(found) and callable(found):
         given = read_arguments(path, found, pairs, also)
-        return ExternalCode(path, identity(name, all_settings(found, given), code), given, shown_options(found, given))
-    if pairs:
+        settings, shown = all_settings(found, given), shown_options(found, given)
+    elif pairs:
         raise PlanError(
             f"{path} is an object, made already, and takes no options, got {pairs[0][0]!r}; "
             "name a class, or a function that makes one"
         )
-    return ExternalCode(path, identity(name, {}, code), {}, ())
 
+    def make() -> Made:
+        found, _ = load_object(path)
+        made = found if accepts(found) or not callable(found) else found(**given)
+        if not accepts(made):
+            raise ModelError(f"{path} must be or make an object with {offers}, got {type(made).__name__}")
+        return made
 
-def make_external(external: ExternalCode, accepts: Callable[[object], TypeGuard[Made]], offers: str) -> Made:
-    """Return the object at the path where it is accepted, else what it makes when called with the arguments."""
-    found, _ = load_object(external.path)
-    if accepts(found):
-        return found
-    made = found(**external.arguments) if callable(found) else found
-    if not accepts(made):
-        raise ModelError(f"{external.path} must be or make an object with {offers}, got {type(made).__name__}")
-    return made
+    return ExternalCode(identity(path.partition(":")[2], settings, code), shown, make)
 
 
 def pickled(name: str, thing: object) -> bytes:

@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, Indices, is_success, show_only
 from rewardlab.core.errors import PlanError
-from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
-from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
+from rewardlab.models.composite import name_composite, read_fitted, validated_answers
 from rewardlab.models.contract import NamedModel, RewardModel, identity
 
 _MOST_FRAMES = 16  # of a clip that are looked at
@@ -237,38 +236,14 @@ def require_policy(policy: str, fallback: str) -> None:
         raise PlanError("policy fallback needs the model to fall back to in --fallback, and no other policy does")
 
 
-# guard.json: a fitted guard, the model that it was fitted for, and what it falls back to.
-
-
-@dataclass(frozen=True)
-class GuardFile:
-    """A guard as it is kept."""
-
-    model: str
-    fingerprint: str
-    guard: Guard
-    fallback: str
-
-
-def read_guard(path: Path) -> GuardFile:
-    """Return the guard in a file; one sentence says what is wrong with it."""
-    try:
-        record, _ = read_checksummed_json(path)
-        guard = record_from_json(Guard, record["guard"])
-        texts = [str(record[key]) for key in ("model", "fingerprint", "fallback")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlanError(f"{path} cannot be read as a guard ({error}); run `rewardlab fit guard` again") from error
-    return GuardFile(texts[0], texts[1], guard, texts[2])
-
-
 def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[[str], NamedModel]) -> NamedModel:
     """Name a model with the guard in this file, which must have been fitted for it."""
-    found = read_guard(path)
-    require_fitted_for(model, path, found.fingerprint, found.model, "guard")
-    members = [model, *([name_model(found.fallback)] if found.fallback else [])]
+    guard, record = read_fitted(path, "guard", model, Guard, "guard", "fallback")
+    fallback = str(record["fallback"])
+    members = [model, *([name_model(fallback)] if fallback else [])]
 
     def combine(built: Sequence[RewardModel]) -> RewardModel:
-        return Guarded(built[0], found.guard, built[1] if len(built) > 1 else None)
+        return Guarded(built[0], guard, built[1] if len(built) > 1 else None)
 
-    fitted = identity("guarded", {"version": VERSION, **asdict(found.guard)})
+    fitted = identity("guarded", {"version": VERSION, **asdict(guard)})
     return replace(name_composite(name, fitted, members, combine), prompt=model.prompt, caveat=model.caveat)

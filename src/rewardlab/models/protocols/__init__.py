@@ -31,7 +31,7 @@ from rewardlab.models.contract import (
     read_arguments,
     shown_options,
 )
-from rewardlab.models.external import is_module, make_external, name_external
+from rewardlab.models.external import is_module, name_external
 from rewardlab.models.vlm import (
     AnswerFormat,
     Completion,
@@ -69,17 +69,15 @@ VLM_BACKENDS: dict[str, VlmBackend] = {"hf": HF, "openai": OPENAI}
 
 def find_backend(name: str) -> VlmBackend:
     """Return the backend of this name, or that for `module:name`: a model, or what makes one from the options."""
-    if name in VLM_BACKENDS or not is_module(name):
+    if name in VLM_BACKENDS:
+        return VLM_BACKENDS[name]
+    if not is_module(name):
         return find(VLM_BACKENDS, name, "VLM backend")
 
     def named(attribute: str, pairs: Pairs, also: Collection[str]) -> NamedVlm:
-        external = name_external(f"{name}:{attribute}", pairs, is_vlm, also)
-        return NamedVlm(
-            external.identity,
-            lambda _: make_external(external, is_vlm, "the methods of VisionLanguageModel"),
-            external.shown,
-            isolated=True,
-        )
+        offers = "the methods of VisionLanguageModel"
+        external = name_external(f"{name}:{attribute}", pairs, is_vlm, offers, also)
+        return NamedVlm(external.identity, lambda _: external.make(), external.shown, isolated=True)
 
     return VlmBackend("a vision-language model outside the package", named)
 

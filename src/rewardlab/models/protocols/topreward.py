@@ -76,10 +76,9 @@ TOPREWARD = VlmProtocol(
 
 # TOPReward (github.com/jcoleharrison/TOPReward, MIT). The video stands before TOPREWARD_CLAIM.
 TOPREWARD_CLAIM = "The above video shows a robot manipulation trajectory that completes the following task: "
-_TOPREWARD_QUESTION = "{} Decide whether the above statement is True or not. The answer is:"
 TOPREWARD_ANSWER = " True"  # its log-probability is the score
 
 
 def topreward_question(instruction: str) -> str:
     """Return the text between TOPREWARD_CLAIM and TOPREWARD_ANSWER."""
-    return _TOPREWARD_QUESTION.format(instruction)
+    return f"{instruction} Decide whether the above statement is True or not. The answer is:"
