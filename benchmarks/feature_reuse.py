@@ -43,7 +43,7 @@ from rewardlab.core.trial import Score
 from rewardlab.models.backends.checkpoint import HfOptions, choose_dtype
 from rewardlab.models.backends.hf import QwenVL
 from rewardlab.models.backends.qwen_prompt import FAMILIES, FramePair, PromptBuilder, VisualInput, frame_size, patchify
-from rewardlab.models.protocols.rubric import ANSWER, Rubric, roboreward_prompt
+from rewardlab.models.protocols import ANSWER, Rubric, roboreward_prompt
 
 BATCH = 8  # the runner's default
 NEW_FRAMES = 172  # cells whose frames no other cell shows

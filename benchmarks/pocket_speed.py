@@ -25,9 +25,12 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
-from rewardlab.models.pocket import WEIGHTS  # noqa: E402
+from rewardlab.models.pocket import (  # noqa: E402
+    WEIGHTS,
+    choose_precision,
+    int8_image_encoder,
+)
 from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket  # noqa: E402
-from rewardlab.models.pocket.parallel_onnx import choose_precision, int8_image_encoder  # noqa: E402
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
 
 BATCH, ROUNDS = 16, 5

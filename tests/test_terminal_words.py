@@ -11,7 +11,7 @@ import pytest
 
 from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
-from rewardlab.models.external import options_of
+from rewardlab.models.contract import options_of
 from rewardlab.perturbations import FAMILIES, PERTURBATIONS
 from rewardlab.reporting.catalog import catalogs
 from tests.command_here import run_here

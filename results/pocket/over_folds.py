@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from read_probes import auc, median, sign_flip_p_value
 
 from rewardlab.metrics.paired_differences import holm
-from rewardlab.models.pocket.novelty import mapped_probabilities
+from rewardlab.models.pocket.inference import mapped_probabilities
 from rewardlab.training.pocket import PocketSettings, Training, pocket_settings
 from rewardlab.training.pocket.calibration import ProbedClips, fit_novelty_calibration, probed_clips
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from rewardlab.api import attack as attack
     from rewardlab.api import bench as bench
     from rewardlab.api import collect as collect
-    from rewardlab.api import load_model as load_model
     from rewardlab.api import stress as stress
     from rewardlab.augmentation.augment import data_augment as data_augment
     from rewardlab.core.episode import Episode as Episode
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.runs import runs_prune as runs_prune
     from rewardlab.evaluation.runs import runs_sql as runs_sql
     from rewardlab.evaluation.score import score as score
+    from rewardlab.models import load_model as load_model
     from rewardlab.reporting.data_page import data_report as data_report
     from rewardlab.reporting.leaderboard import leaderboard as leaderboard
     from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
@@ -65,7 +65,7 @@ _HOME = {  # where each public name is; it is loaded on first use, so that the i
     "compare": "rewardlab.evaluation.compare:compare",
     "report": "rewardlab.reporting.report:report",
     "leaderboard": "rewardlab.reporting.leaderboard:leaderboard",
-    "load_model": "rewardlab.api:load_model",
+    "load_model": "rewardlab.models:load_model",
     # Prepare data
     "open_dataset": "rewardlab.data:open_dataset",
     "data_check": "rewardlab.data:data_check",

@@ -1,4 +1,4 @@
-"""`stress`, `bench`, `attack`, `collect`, `load_model`: what joins two features."""
+"""`stress`, `bench`, `attack`, `collect`: what joins two features."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -27,7 +27,6 @@ from rewardlab.core.settings import (
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import choose_split
-from rewardlab.models import name_model
 from rewardlab.models.contract import NamedModel, RewardModel
 
 if TYPE_CHECKING:
@@ -43,11 +42,6 @@ Controls = Annotated[bool, Help("leave out the controls constant, random, length
 DescribeFailures = Annotated[
     int, Help("have vision-language models describe N of the clips they misjudged, up to 12", more=True)
 ]
-
-
-def load_model(model: str) -> RewardModel:
-    """Return the model that a string names, ready to score; this may load weights."""
-    return name_model(model).build()
 
 
 def stress(

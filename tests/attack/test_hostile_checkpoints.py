@@ -292,7 +292,7 @@ def test_a_reply_made_to_break_the_reader_holds_no_percentages(name: str) -> Non
 
 
 def test_a_level_with_digits_without_end_is_a_failure() -> None:
-    from rewardlab.models.protocols.rubric import PARSERS
+    from rewardlab.models.protocols import PARSERS
 
     for name, text in (
         (name, text) for name in PARSERS for text in ("ANSWER: " + "9" * 90_000, "ANSWER:" + " " * 90_000)

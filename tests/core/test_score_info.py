@@ -18,9 +18,9 @@ from rewardlab.core.run_files import encode_part, part_name
 from rewardlab.core.trial import Answer, Failure, GuardVerdict, Score, ScoreInfo, describe_info, validate_answer
 from rewardlab.core.trial_table import INFO_COLUMNS, TrialTable, to_arrow, trials_digest
 from rewardlab.models.calibration import Calibrated, Calibration
-from rewardlab.models.ensemble import Ensemble
+from rewardlab.models.composite import Ensemble
 from rewardlab.models.guard import Guard, Guarded, answer_features
-from rewardlab.models.protocols.rubric import Rubric
+from rewardlab.models.protocols import Rubric
 from rewardlab.models.remote import pack_answers, unpack_answers
 from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
 from tests.conftest import moving_square

@@ -38,7 +38,7 @@ STRICT = {"bridge": [2], "robo_arena": [0]}
 
 CODE = """
 from rewardlab import Failure
-from rewardlab.models.protocols.rubric import PARSERS
+from rewardlab.models.protocols import PARSERS
 
 TEXTS = {texts!r}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.trial import Failure, Score
-from rewardlab.models.protocols.rubric import PARSERS, UNREADABLE, helm_number, roboreward_prompt
+from rewardlab.models.protocols import PARSERS, UNREADABLE, helm_number, roboreward_prompt
 
 # text, what strict reads, the number HELM reads, what robometer reads; None where it reads none.
 RECORDED = [

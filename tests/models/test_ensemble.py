@@ -13,9 +13,8 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
-from rewardlab.models.composite import CachedModel, build_all, build_model, name_composite
+from rewardlab.models.composite import CachedModel, Ensemble, build_all, build_model, name_composite
 from rewardlab.models.contract import Budget, NamedModel
-from rewardlab.models.ensemble import Ensemble
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.plans import stress_plan

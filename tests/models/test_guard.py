@@ -170,7 +170,7 @@ def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(
     with pytest.raises(PlanError, match="was not fitted for constant:4 but for constant:5"):
         name_model("constant:4+guard")
     (tmp_path / "guard/guard.json").write_text("{}")
-    with pytest.raises(PlanError, match="cannot be read as a guard"):
+    with pytest.raises(PlanError, match="is no guard"):
         name_model("constant:5+guard")
 
 

@@ -19,10 +19,9 @@ from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
-from rewardlab.models.backends.feature_cache import LRUCache
 from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder, frame_size
-from rewardlab.models.protocols.rubric import PARSERS, roboreward_prompt
-from rewardlab.models.vlm import AnswerFormat, Image, Prompt, Video
+from rewardlab.models.protocols import PARSERS, roboreward_prompt
+from rewardlab.models.vlm import AnswerFormat, Image, LRUCache, Prompt, Video
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny

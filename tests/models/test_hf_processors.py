@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
-from rewardlab.models.protocols.rubric import roboreward_prompt
+from rewardlab.models.protocols import roboreward_prompt
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt, Video
 from rewardlab.testing import check_model
 from tests.conftest import moving_square

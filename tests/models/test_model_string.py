@@ -5,8 +5,7 @@ from typing import Any, Literal
 import pytest
 
 from rewardlab.core.errors import PlanError
-from rewardlab.models.external import read_arguments, shown_options
-from rewardlab.models.model_string import ModelString, parse_model_string, with_options
+from rewardlab.models.contract import ModelString, parse_model_string, read_arguments, shown_options, with_options
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import pytest
 from scipy.special import softmax
 
 from rewardlab.core.errors import ModelError
-from rewardlab.models.pocket.novelty import (
+from rewardlab.models.pocket.inference import (
     FEATURES,
     LEVELS,
     NoveltyCalibration,

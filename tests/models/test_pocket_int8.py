@@ -14,14 +14,16 @@ from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
-from rewardlab.models.pocket import POCKET, WEIGHTS, variant_files
-from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
-from rewardlab.models.pocket.parallel_onnx import (
+from rewardlab.models.pocket import (
+    POCKET,
+    WEIGHTS,
     choose_precision,
     has_int8_dot_products,
     int8_image_encoder,
     lists_int8_dot_products,
+    variant_files,
 )
+from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket
 
 VARIABLE = "REWARDLAB_POCKET_INT8"
 MOST_MAE, MOST_SHIFT = 0.02, 0.05  # of the level's error, and of the mean change of the expected level

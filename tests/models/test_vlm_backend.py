@@ -15,9 +15,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import MODELS, name_model
-from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.protocols import backend_entry
-from rewardlab.models.protocols.rubric import RUBRIC
+from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry
 from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_model
 from tests.plans import stress_plan
@@ -29,7 +27,7 @@ import json
 
 import numpy as np
 
-from rewardlab.models.external import read_arguments
+from rewardlab.models.contract import read_arguments
 from rewardlab.models.vlm import Completion, Image, NamedVlm, Video, VlmBackend
 
 
@@ -191,7 +189,7 @@ def test_a_failure_of_the_model_is_the_failure_of_that_episode(package: Path) ->
         def _complete(self, prompt, answer):  # type: ignore[no-untyped-def]
             return Failure("busy") if "drawer" in prompt.parts[1] else super()._complete(prompt, answer)
 
-    from rewardlab.models.protocols.rubric import Rubric
+    from rewardlab.models.protocols import Rubric
 
     episodes = samples(40)
     answers = Rubric(Busy()).score(episodes)

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+from rewardlab.models.protocols import roboreward_prompt
 from rewardlab.models.protocols.gvl import gvl_frame, gvl_opening, gvl_question
-from rewardlab.models.protocols.rubric import roboreward_prompt
 from rewardlab.models.protocols.topreward import TOPREWARD_ANSWER, TOPREWARD_CLAIM, topreward_question
 
 SPECIAL = (

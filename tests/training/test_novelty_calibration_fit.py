@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from rewardlab.models.pocket.novelty import NoveltyCalibration, knn_ood_score, unit_length
+from rewardlab.models.pocket.inference import NoveltyCalibration, knn_ood_score, unit_length
 from rewardlab.training.pocket import PocketSettings, Training, pocket_settings
 from rewardlab.training.pocket.calibration import fit_novelty_calibration
 

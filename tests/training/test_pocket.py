@@ -17,9 +17,8 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
 from rewardlab.models import name_model
-from rewardlab.models.pocket import WORD_VECTORS, read_split, shipped_split, variant_files
-from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
-from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.models.pocket import WORD_VECTORS, int8_image_encoder, read_split, shipped_split, variant_files
+from rewardlab.models.pocket.inference import load_word_pieces
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.training.encoders import PATCH, WIDTH, Dinov2

@@ -15,10 +15,8 @@ from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Failure
 from rewardlab.data.convert import at_rate
-from rewardlab.models.backends import VLM_BACKENDS
-from rewardlab.models.contract import Budget
-from rewardlab.models.external import read_arguments
-from rewardlab.models.model_string import parse_model_string
+from rewardlab.models.contract import Budget, parse_model_string, read_arguments
+from rewardlab.models.protocols import VLM_BACKENDS
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import graded_commands, level_of_command, normal, object_name, until

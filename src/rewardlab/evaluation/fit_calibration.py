@@ -40,8 +40,8 @@ from rewardlab.models.calibration import (
     nonconformity,
     prediction_set,
 )
-from rewardlab.models.ensemble import WEIGHTS
-from rewardlab.models.model_string import CALIBRATION
+from rewardlab.models.composite import WEIGHTS
+from rewardlab.models.contract import CALIBRATION
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]

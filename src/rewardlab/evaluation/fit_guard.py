@@ -31,7 +31,7 @@ from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.fit_calibration import split_by_task
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
-from rewardlab.models.contract import NamedModel
+from rewardlab.models.contract import GUARD, NamedModel
 from rewardlab.models.guard import (
     Guard,
     Probe,
@@ -41,7 +41,6 @@ from rewardlab.models.guard import (
     require_policy,
     risk_inputs,
 )
-from rewardlab.models.model_string import GUARD
 
 Numbers = NDArray[np.float64]
 Flags = NDArray[np.bool_]

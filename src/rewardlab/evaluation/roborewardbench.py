@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.models.protocols.rubric import helm_number
+from rewardlab.models.protocols import helm_number
 
 UNREADABLE_ERROR = 4.0  # the absolute error HELM gives an answer in which it finds no number
 

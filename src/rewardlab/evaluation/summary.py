@@ -27,7 +27,7 @@ from rewardlab.evaluation.findings import (
 from rewardlab.evaluation.measurements import measurements, paired_reference
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
-from rewardlab.models.protocols.rubric import UNREADABLE
+from rewardlab.models.protocols import UNREADABLE
 
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # another processor adds up in another order
 

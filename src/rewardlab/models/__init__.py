@@ -3,74 +3,78 @@
 import inspect
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TypeGuard
 
 from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
-from rewardlab.models.backends import VLM_BACKENDS
 from rewardlab.models.calibration import name_calibrated
-from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
+from rewardlab.models.composite import ENSEMBLE_SETTINGS, name_ensemble
+from rewardlab.models.contract import (
+    GUARD,
+    ModelEntry,
+    ModelString,
+    NamedModel,
+    RewardModel,
+    canonical_name,
+    content_digest,
+    parse_model_string,
+)
 from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
-from rewardlab.models.ensemble import ENSEMBLE_SETTINGS, name_ensemble
-from rewardlab.models.external import content_digest, is_module, make_external, name_external, pickled
+from rewardlab.models.external import is_module, name_external, pickled
 from rewardlab.models.guard import name_guarded
-from rewardlab.models.model_string import GUARD, ModelString, canonical_name, parse_model_string
 from rewardlab.models.pocket import POCKET
-from rewardlab.models.protocols import backend_entry, protocol_entry
+from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
 from rewardlab.models.protocols.gvl import GVL
-from rewardlab.models.protocols.rubric import RUBRIC
 from rewardlab.models.protocols.topreward import TOPREWARD
 from rewardlab.models.remote import REMOTE
 from rewardlab.models.simulated import SIMULATED
 
 
+def load_model(model: str) -> RewardModel:
+    """Return the model that a string names, ready to score; this may load weights."""
+    return name_model(model).build()
+
+
 def name_model(model: str | RewardModel) -> NamedModel:
-    """Return the model meant by a string or an object, not built yet."""
+    """Return the model meant by a string or an object, not built yet.
+
+    What identifies an object is the code of its class and its settings, the same in every process.
+    """
     if not isinstance(model, str):
-        return _name_object(model)
+        if not _is_reward_model(model):
+            raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
+        name = type(model).__name__
+        pickled(name, vars(model) if hasattr(model, "__dict__") else None)  # what cannot be sent is said now
+        return NamedModel(name, content_digest(model), False, lambda _: model, isolated=True)
     string = parse_model_string(model)
     named, text = _name_string(string), string.text
     for longer, path in string.calibrations:
-        named, text = _name_fitted(named.name + longer[len(text) :], named, path), longer
+        name, text = named.name + longer[len(text) :], longer
+        if path.name == GUARD:
+            named = name_guarded(name, named, path, name_model)
+        else:
+            named = name_calibrated(name, named, path)
     return replace(named, spec=model)
 
 
 def _name_string(string: ModelString) -> NamedModel:
     """Name the model of the catalog, or outside it, that a string means without what was fitted for it."""
-    if string.name not in MODELS and string.argument and is_module(string.name):
+    if string.name in _OWN:
+        entry = _OWN[string.name]
+    elif string.name not in MODELS and string.argument and is_module(string.name):
         entry = ModelEntry("", partial(_name_external, path=f"{string.name}:{string.argument}"))
-        return _versioned(entry, string)
-    known, plus, place = string.text.partition("+")
-    if plus and known in MODELS:
-        raise PlanError(
-            f"there is no calibration in {place!r}; `rewardlab fit calibration {known} DATA` makes one, "
-            f"and `rewardlab fit guard {known} DATA` a guard"
-        )
-    return _versioned(find(MODELS, string.name, "model"), string)
-
-
-def _versioned(entry: ModelEntry, string: ModelString) -> NamedModel:
+    else:
+        known, plus, place = string.text.partition("+")
+        if plus and known in MODELS:
+            raise PlanError(
+                f"there is no calibration in {place!r}; `rewardlab fit calibration {known} DATA` makes one, "
+                f"and `rewardlab fit guard {known} DATA` a guard"
+            )
+        entry = find(MODELS, string.name, "model")
     named = entry.name(string)
     return replace(named, fingerprint=digest(entry.version, named.fingerprint))
-
-
-def _name_fitted(name: str, model: NamedModel, path: Path) -> NamedModel:
-    """Name a model with what was fitted for it: a guard or a calibration."""
-    if path.name == GUARD:
-        return name_guarded(name, model, path, name_model)
-    return name_calibrated(name, model, path)
-
-
-def _name_object(model: RewardModel) -> NamedModel:
-    """Name a model given as an object: the code of its class and its settings, the same in every process."""
-    if not _is_reward_model(model):
-        raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
-    name = type(model).__name__
-    pickled(name, vars(model) if hasattr(model, "__dict__") else None)  # what cannot be sent is said now
-    return NamedModel(name, content_digest(model), False, lambda budget: model, isolated=True)
 
 
 def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
@@ -79,15 +83,12 @@ def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
 
 def _name_external(string: ModelString, path: str) -> NamedModel:
     """Name what stands at `package.module:name`: a model, or a class or function that makes one of the options."""
-    external = name_external(path, string.options, _is_reward_model)
-
-    def build(budget: object) -> RewardModel:
-        return make_external(external, _is_reward_model, "a score(episodes) method")
-
-    return NamedModel(canonical_name(string, external.shown), external.identity, False, build, isolated=True)
+    external = name_external(path, string.options, _is_reward_model, "a score(episodes) method")
+    name = canonical_name(string, external.shown)
+    return NamedModel(name, external.identity, False, lambda _: external.make(), isolated=True)
 
 
-def _registered(name: str, path: str) -> ModelEntry:
+def _registered(_name: str, path: str) -> ModelEntry:
     """Return the line of the catalog for a model that another package registers."""
     found, _ = load_object(path)
     summary = (inspect.getdoc(found) or path).partition("\n")[0]

@@ -5,23 +5,21 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
-from rewardlab.core.records import read_checksummed_json, read_json, record_from_json
+from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
-from rewardlab.models.contract import NamedModel, RewardModel
-from rewardlab.models.external import identity
+from rewardlab.models.composite import name_composite, read_fitted, validated_answers
+from rewardlab.models.contract import NamedModel, RewardModel, identity
 
 VERSION = 1  # of the behaviour: raise it whenever the same calibration gives other answers
 MIN_PROB = 1e-6  # a level said to be impossible counts as this probable: no evidence rules anything out for good
 
-Numbers = NDArray[np.float64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -37,6 +35,16 @@ class Calibration:
     steps: tuple[tuple[float, float], ...]
     coverage: float
     threshold: float | None
+
+    def __post_init__(self) -> None:
+        if self.temperature is None and not self.steps:
+            raise ValueError("neither a temperature nor steps")
+        if self.temperature is not None and self.temperature <= 0:
+            raise ValueError(f"temperature must be above 0, got {self.temperature}")
+        if any(len(step) != 2 for step in self.steps):
+            raise ValueError("steps must be pairs of a predicted and a calibrated level")
+        if not all(low[0] < high[0] for low, high in pairwise(self.steps)):
+            raise ValueError("the predicted levels of the steps must rise")
 
 
 @dataclass(frozen=True)
@@ -63,19 +71,16 @@ class Calibrated:
         return replace(calibrated, info=info)
 
 
-def apply_temperature(probs: Numbers, temperature: float) -> Numbers:
+def apply_temperature(probs: Floats, temperature: float) -> Floats:
     """Return probabilities over the last axis flattened (above 1) or sharpened (below 1)."""
     logits = np.log(np.maximum(probs, MIN_PROB)) / temperature
     unnormalised = np.exp(logits - logits.max(axis=-1, keepdims=True))
-    scaled: Numbers = unnormalised / unnormalised.sum(axis=-1, keepdims=True)
+    scaled: Floats = unnormalised / unnormalised.sum(axis=-1, keepdims=True)
     return scaled
 
 
-def isotonic_steps(predicted: Numbers, truth: Numbers) -> tuple[tuple[float, float], ...]:
-    """Return the isotonic regression of truth on prediction, the rising map of least squared error.
-
-    It is given by the ends of its flat parts, as pairs of prediction and fitted value.
-    """
+def isotonic_steps(predicted: Floats, truth: Floats) -> tuple[tuple[float, float], ...]:
+    """Return the isotonic regression of truth on prediction: the ends of its flat parts, as pairs of both."""
     from scipy.optimize import isotonic_regression
 
     values, group = np.unique(predicted, return_inverse=True)
@@ -83,13 +88,13 @@ def isotonic_steps(predicted: Numbers, truth: Numbers) -> tuple[tuple[float, flo
     fitted = isotonic_regression(np.bincount(group, truth) / count, weights=count).x
     flat = np.concatenate([[False], np.diff(fitted) == 0, [False]])
     ends = ~(flat[:-1] & flat[1:])  # a point inside a flat part adds nothing to the map
-    return tuple((float(value), float(level)) for value, level in zip(values[ends], fitted[ends]))
+    return tuple((float(value), float(level)) for value, level in zip(values[ends], fitted[ends], strict=True))
 
 
 def apply_calibration(score: Score, calibration: Calibration) -> Score:
     """Return the score with calibrated probabilities and its own level, or, without any, with a calibrated level."""
     if calibration.temperature is None:
-        predicted, calibrated = zip(*calibration.steps)
+        predicted, calibrated = zip(*calibration.steps, strict=True)
         return replace(score, level=float(np.interp(score.level, predicted, calibrated)), probabilities=None)
     if score.probabilities is None:
         return score
@@ -97,7 +102,7 @@ def apply_calibration(score: Score, calibration: Calibration) -> Score:
     return replace(score, probabilities=tuple(probs.tolist()))
 
 
-def nonconformity(score: Score) -> Numbers:
+def nonconformity(score: Score) -> Floats:
     """Return the nonconformity of each level: 1 - its probability, or its distance from the predicted level."""
     if score.probabilities is None:
         return np.abs(np.array(LEVELS) - score.level)
@@ -111,60 +116,18 @@ def prediction_set(calibrated: Score, calibration: Calibration) -> list[int]:
         return list(LEVELS)
     values = nonconformity(calibrated)
     quantile = max(calibration.threshold, float(values.min()))
-    return [level for level, value in zip(LEVELS, values) if value <= quantile]
+    return [level for level, value in zip(LEVELS, values, strict=True) if value <= quantile]
 
 
 def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     """Name a model with the calibration in this file, which must have been fitted for it."""
-    record = _record(path)
-    require_fitted_for(model, path, str(record["fingerprint"]), str(record["model"]), "calibration")
-    calibration = _calibration(path, record)
-    made = name_composite(
-        name,
-        identity("calibrated", {"version": VERSION, **asdict(calibration)}),
-        [model],
-        lambda built: Calibrated(built[0], calibration),
-    )
+    calibration, _ = read_fitted(path, "calibration", model, Calibration, "fitted")
+    fitted = identity("calibrated", {"version": VERSION, **asdict(calibration)})
+    made = name_composite(name, fitted, [model], lambda built: Calibrated(built[0], calibration))
     return replace(made, prompt=model.prompt)
 
 
-def _record(path: Path) -> dict[str, Any]:
-    try:
-        record, _ = read_checksummed_json(path)
-    except (OSError, ValueError) as error:
-        raise PlanError(
-            f"{path} cannot be read as a calibration ({error}); run `rewardlab fit calibration` again"
-        ) from error
-    if not {"model", "fingerprint", "fitted"} <= record.keys():
-        raise PlanError(f"{path} is no calibration; `rewardlab fit calibration MODEL DATA` writes one")
-    return record
-
-
-def _calibration(path: Path, record: dict[str, Any]) -> Calibration:
-    try:
-        fitted = record_from_json(Calibration, record["fitted"])
-        _check_fitted(fitted)
-    except ValueError as error:
-        raise PlanError(
-            f"{path} holds another kind of calibration ({error}); run `rewardlab fit calibration` again"
-        ) from error
-    return fitted
-
-
-def _check_fitted(fitted: Calibration) -> None:
-    if fitted.temperature is None and not fitted.steps:
-        raise ValueError("neither a temperature nor steps")
-    if fitted.temperature is not None and fitted.temperature <= 0:
-        raise ValueError(f"temperature must be above 0, got {fitted.temperature}")
-    if any(len(step) != 2 for step in fitted.steps):
-        raise ValueError("steps must be pairs of a predicted and a calibrated level")
-    if not all(low[0] < high[0] for low, high in pairwise(fitted.steps)):
-        raise ValueError("the predicted levels of the steps must rise")
-
-
 # From a similarity to a level of the rubric: a calibration that was fitted, or an order and no more.
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -200,20 +163,16 @@ def read_level_map(path: Path) -> LevelMap:
     try:
         content = read_json(path)
         if "thresholds" in content:
-            return _steps([float(number) for number in content["thresholds"]])
+            thresholds = [float(number) for number in content["thresholds"]]
+            if len(thresholds) != len(LEVELS) - 1:
+                raise PlanError(f"thresholds are four rising numbers, where levels 2 to 5 begin, got {len(thresholds)}")
+            places = [float(place) for t in thresholds for place in (np.nextafter(t, -np.inf), t)]
+            return LevelMap(tuple(places), tuple(float(level) for upper in LEVELS[1:] for level in (upper - 1, upper)))
         return LevelMap(*(tuple(float(number) for number in content[key]) for key in ("similarities", "levels")))
     except FileNotFoundError:
         raise PlanError(f"there is no level map {path}; make one with fit_levels(...).write(path)") from None
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise PlanError(f"{path} is no level map: {type(error).__name__}: {error}") from error
-
-
-def _steps(thresholds: Sequence[float]) -> LevelMap:
-    if len(thresholds) != len(LEVELS) - 1:
-        raise PlanError(f"thresholds are four rising numbers, where levels 2 to 5 begin, got {len(thresholds)}")
-    places = [place for t in thresholds for place in (np.nextafter(t, -np.inf), t)]
-    levels = [level for upper in LEVELS[1:] for level in (upper - 1, upper)]
-    return LevelMap(tuple(map(float, places)), tuple(map(float, levels)))
 
 
 def fit_levels(similarities: Sequence[float], levels: Sequence[float]) -> LevelMap:

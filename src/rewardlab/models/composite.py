@@ -1,15 +1,40 @@
-"""Models made of other models: a process builds each member once, and asks it about the same episode once."""
+"""Models made of other models, and ensembles by vote, median or mean.
 
+A process builds each member once, and asks it about the same episode once.
+"""
+
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
 
-from rewardlab.core.episode import Episode, strip_labels
+import numpy as np
+from numpy.typing import NDArray
+
+from rewardlab.core.episode import LEVELS, Episode, strip_labels
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
+from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Answer, Failure, failure_of, validate_answer
-from rewardlab.models.contract import Budget, NamedModel, RewardModel
+from rewardlab.core.settings import Help
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo, failure_of, validate_answer
+from rewardlab.models.contract import (
+    Budget,
+    ModelString,
+    NamedModel,
+    RewardModel,
+    identity,
+    leave_to_members,
+    option_text,
+    options_of,
+    read_arguments,
+    shown_options,
+    with_options,
+)
+
+Fitted = TypeVar("Fitted")
 
 MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
 
@@ -26,7 +51,10 @@ class CachedModel:
         hashes = [episode.hash for episode in episodes]
         new = {key: episode for key, episode in zip(hashes, episodes, strict=True) if key not in self.cache}
         if new:
-            self.cache.update(zip(new, _one_answer_each(self.model, list(new.values())), strict=True))
+            answers = list(self.model.score(list(new.values())))
+            if len(answers) != len(new):
+                raise WrongAnswerCount(wrong_count(len(new), len(answers)))
+            self.cache.update(zip(new, answers, strict=True))
         found = [self.cache[key] for key in hashes]
         for oldest in list(self.cache)[: len(self.cache) - MAX_CACHED]:
             del self.cache[oldest]
@@ -47,16 +75,12 @@ class WithoutLabels:
 def name_composite(
     name: str, identity: str, members: Sequence[NamedModel], combine: Callable[[Sequence[RewardModel]], RewardModel]
 ) -> NamedModel:
-    """Name a model made of others: it sees the truth, or is exclusive, where one of them does.
-
-    `identity` is what else, beside the members, its answers depend on.
-    """
+    """Name a model made of others; `identity` is what else, beside the members, its answers depend on."""
     see = tuple(member.sees_truth for member in members)
     sees_truth = any(see)
 
     def combined(built: Sequence[RewardModel]) -> RewardModel:
-        shown = [m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built, strict=True)]
-        return combine(shown)
+        return combine([m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built, strict=True)])
 
     return NamedModel(
         name,
@@ -71,14 +95,26 @@ def name_composite(
     )
 
 
-def require_fitted_for(model: NamedModel, path: Path, fingerprint: str, name: str, command: str) -> None:
-    """Check that what lies in a file was fitted for this very model."""
-    if fingerprint == model.fingerprint:
-        return
-    other = "another version of it" if name == model.name else name
-    raise PlanError(
-        f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit {command} {model.name} DATA`"
-    )
+def read_fitted(
+    path: Path, what: str, model: NamedModel, kind: Callable[..., Fitted], key: str, *others: str
+) -> tuple[Fitted, dict[str, Any]]:
+    """Return the calibration or guard under `key` that was fitted for this very model, and the whole record."""
+    again = f"run `rewardlab fit {what}` again"
+    try:
+        record, _ = read_checksummed_json(path)
+    except (OSError, ValueError) as error:
+        raise PlanError(f"{path} cannot be read as a {what} ({error}); {again}") from error
+    if not {"model", "fingerprint", key, *others} <= record.keys():
+        raise PlanError(f"{path} is no {what}; `rewardlab fit {what} MODEL DATA` writes one")
+    if record["fingerprint"] != model.fingerprint:
+        other = "another version of it" if record["model"] == model.name else record["model"]
+        raise PlanError(
+            f"{path} was not fitted for {model.name} but for {other}; run `rewardlab fit {what} {model.name} DATA`"
+        )
+    try:
+        return record_from_json(kind, record[key]), record
+    except ValueError as error:
+        raise PlanError(f"{path} holds another kind of {what} ({error}); {again}") from error
 
 
 def build_all(
@@ -145,14 +181,148 @@ def wrong_count(asked: int, got: object) -> str:
     return f"{got} answers to a batch of {asked}: score(episodes) must return one per episode, in order"
 
 
-def _one_answer_each(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
-    answers = list(model.score(episodes))
-    if len(answers) != len(episodes):
-        raise WrongAnswerCount(wrong_count(len(episodes), len(answers)))
-    return answers
-
-
 def _with_members(model: NamedModel) -> Iterator[NamedModel]:
     yield model
     for member in model.members:
         yield from _with_members(member)
+
+
+# Ensembles; where members disagree, the answer says so.
+
+WEIGHTS = "weights.json"  # {"weights": {member: number}}, as `rewardlab fit calibration ensemble:...` writes it
+_TIE = 1e-9  # shares of votes closer than this are a tie
+
+Numbers = NDArray[np.float64]
+Rule = Literal["vote", "median", "mean"]
+Amount = TypeVar("Amount", int, float)
+
+
+@dataclass(frozen=True)
+class Ensemble:
+    """Asks every member and combines the answers of those that give one."""
+
+    names: tuple[str, ...]
+    members: tuple[RewardModel, ...]
+    by: Rule
+    weights: tuple[float, ...]
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return one combined answer per episode; a Failure only where no member answers."""
+        by_member = [validated_answers(member, episodes) for member in self.members]
+        return [self._combined(answers) for answers in zip(*by_member, strict=True)]
+
+    def _combined(self, answers: Sequence[Answer]) -> Answer:
+        named = dict(zip(self.names, answers, strict=True))
+        failed = {name: answer.reason for name, answer in named.items() if isinstance(answer, Failure)}
+        scored = {name: answer for name, answer in named.items() if isinstance(answer, Score)}
+        if not scored:
+            return Failure("no member answered: " + "; ".join(f"{name}: {why}" for name, why in failed.items()))
+        scores = list(scored.values())
+        kept = np.array([weight for name, weight in zip(self.names, self.weights, strict=True) if name in scored])
+        weights: Numbers = kept / kept.sum()
+        levels = np.array([score.level for score in scores])
+        if self.by == "mean":
+            probs: Numbers = weights @ np.array([_probs(score) for score in scores])
+            level = float(np.clip(probs @ np.array(LEVELS), 1, 5))
+        else:
+            probs = vote_shares(levels, weights)
+            level = weighted_median(levels, weights) if self.by == "median" else majority(levels, weights)
+        progress = [score.progress for score in scores if score.progress is not None]
+        info = ScoreInfo(
+            disagreement=round(float(levels.std()), 4),
+            member_levels={name: score.level for name, score in scored.items()},
+            member_failures=failed,
+            input_tokens=_sum_of_known([answer.info.input_tokens for answer in answers]),
+            output_tokens=_sum_of_known([answer.info.output_tokens for answer in answers]),
+            cost=_sum_of_known([answer.info.cost for answer in answers]),
+        )
+        mean_progress = tuple(np.mean(progress, axis=0).tolist()) if progress else None
+        return Score(level, tuple(probs.tolist()), mean_progress, info=info)
+
+
+def _sum_of_known(values: Sequence[Amount | None]) -> Amount | None:
+    known = [value for value in values if value is not None]
+    return sum(known[1:], known[0]) if known else None
+
+
+def vote_shares(levels: Numbers, weights: Numbers) -> Numbers:
+    """Return the share of the votes for each level; a member votes for its level, rounded half up."""
+    rounded = np.floor(levels + 0.5)
+    shares: Numbers = np.array([weights[rounded == level].sum() for level in LEVELS]) / weights.sum()
+    return shares
+
+
+def majority(levels: Numbers, weights: Numbers) -> float:
+    """Return the level with most votes, or the median of all members' levels where several have as many."""
+    shares = vote_shares(levels, weights)
+    winners = np.flatnonzero(shares >= shares.max() - _TIE)
+    return float(LEVELS[winners[0]]) if len(winners) == 1 else weighted_median(levels, weights)
+
+
+def weighted_median(levels: Numbers, weights: Numbers) -> float:
+    """Return the level with half of the weight on either side; between two such levels, their middle."""
+    order = np.argsort(levels, kind="stable")
+    ordered, cumulative = levels[order], np.cumsum(weights[order]) / weights.sum()
+    middle = int(np.searchsorted(cumulative, 0.5 - _TIE))
+    if cumulative[middle] <= 0.5 + _TIE and middle + 1 < len(ordered):
+        return float(ordered[middle] + ordered[middle + 1]) / 2
+    return float(ordered[middle])
+
+
+def _probs(score: Score) -> tuple[float, ...]:
+    """Return a member's probabilities; one without is certain of its level, split over the two whole ones around it."""
+    return score.probabilities or tuple(max(0.0, 1 - abs(score.level - level)) for level in LEVELS)
+
+
+def ensemble_settings(
+    names: Sequence[str],
+    *,
+    by: Annotated[Rule, Help("vote, median or mean of what the members say")] = "vote",
+    weights: Annotated[str, Help("JSON file, or folder with a weights.json, of the weight of each member")] = "",
+) -> tuple[Rule, tuple[float, ...]]:
+    """Return how the members are combined, and the weight of each."""
+    return by, _weights(weights, names) if weights else (1.0,) * len(names)
+
+
+ENSEMBLE_SETTINGS = partial(ensemble_settings, ())
+
+
+def name_ensemble(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:
+    """Name `ensemble:MEMBER,MEMBER,...?by=vote&weights=FILE`."""
+    string = leave_to_members(string, options_of(ENSEMBLE_SETTINGS))
+    text = string.argument
+    written = [name.strip() for name in text.split(",")]
+    if any(name.partition(":")[0] == "ensemble" for name in written):
+        raise PlanError(f"the members of an ensemble are single models and no ensembles, got {text!r}")
+    if len(written) < 2 or not all(written):
+        raise PlanError(f"an ensemble needs two or more members, such as ensemble:pocket,length, got {text!r}")
+    given: dict[str, Any] = read_arguments(string.name, ENSEMBLE_SETTINGS, string.options)
+    members = [name_model(name) for name in written]
+    names = tuple(member.name for member in members)
+    if len({member.fingerprint for member in members}) < len(members):
+        raise PlanError(f"the members of an ensemble are different models, got {text!r}")
+    by, weights = ensemble_settings(names, **given)
+    shown = shown_options(ENSEMBLE_SETTINGS, given)
+    if "?" in names[-1] and not shown:  # else the options of the last member would be read as those of the ensemble
+        shown = (("by", option_text(by)),)
+    return name_composite(
+        with_options(f"{string.name}:{','.join(names)}", shown),
+        identity("ensemble", {"by": by, "weights": weights}),
+        members,
+        lambda built: Ensemble(names, tuple(built), by, weights),
+    )
+
+
+def _weights(text: str, names: Sequence[str]) -> tuple[float, ...]:
+    path = Path(text) / WEIGHTS if Path(text).is_dir() else Path(text)
+    try:
+        found = read_checksummed_json(path)[0]["weights"]
+        weights = tuple(float(found[name]) for name in names)
+    except (OSError, ValueError, TypeError, LookupError) as error:
+        raise PlanError(
+            f"weights={text}: expected a JSON file with a number for each of {', '.join(names)} under 'weights' "
+            f"({type(error).__name__}: {error}); `rewardlab fit calibration ensemble:{','.join(names)} DATA` writes one"
+        ) from error
+    if not all(math.isfinite(weight) and weight > 0 for weight in weights):
+        raise PlanError(f"weights={text}: every weight must be a number above 0, got {weights}")
+    return weights

@@ -1,13 +1,59 @@
-"""What a reward model is: anything with `score(episodes)`; the catalog adds its name and what it may see."""
+"""What a reward model is: anything with `score(episodes)`; its string, its options, and what identifies it.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+A model is one string, `NAME:ARGUMENT?key=value&key=value+CALIBRATION`. A class or function states the options in its
+signature, `Annotated[type, Help("...")]`; one that is also marked `SPEED` changes how soon and at what price answers
+come, not what they are, and is no part of the identity.
+"""
+
+import copyreg
+import inspect
+import math
+import re
+import sys
+import sysconfig
+import typing
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from hashlib import sha256
+from inspect import Parameter
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from types import CodeType, FunctionType, MethodType, ModuleType
+from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+import numpy as np
+
+from rewardlab.core.catalog import did_you_mean
 from rewardlab.core.episode import Episode
+from rewardlab.core.errors import PlanError
+from rewardlab.core.seeding import digest
+from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure
-from rewardlab.models.model_string import ModelString
+
+CALIBRATION = "calibration.json"  # what stands in a folder named after the +
+GUARD = "guard.json"  # or this
+FORM = "write options as ?key=value&key=value"
+SPEED = "speed"  # in Annotated: the option is about speed, price or place
+
+Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
+Argument = str | int | float | bool | Path
+
+_SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # in the name of a query's parameter
+_KINDS = (str, bool, int, float, Path)
+_SWITCHES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+
+
+@dataclass(frozen=True)
+class ModelString:
+    """The parts of a model string; `text` is all of it but the calibrations and guards."""
+
+    text: str
+    name: str
+    argument: str = ""
+    options: Pairs = ()
+    calibrations: tuple[tuple[str, Path], ...] = ()  # and guards: the model string up to each, and its file
 
 
 @runtime_checkable
@@ -52,7 +98,7 @@ class NamedModel:
     caveat: str = ""  # what a reader of its numbers must know first, one sentence
     trained_tasks: tuple[str, ...] = ()  # tasks it was trained on, where that is known
     isolated: bool = False
-    prompt: Callable[[str], str] = lambda instruction: ""  # what it is asked in words, where it is
+    prompt: Callable[[str], str] = lambda _: ""  # what it is asked in words, where it is
     spec: str = ""  # the string by which the user named it; the name where there was none
     server: bool = False  # another machine is asked, perhaps for money
     describe: Callable[[Budget], Describer] | None = None  # makes what says what it sees; None where it cannot
@@ -81,3 +127,326 @@ class ModelEntry:
     options: tuple[Callable[..., object], ...] = ()  # the signatures with its options, for `rewardlab show`
     sees_truth: bool = False
     version: int = 1
+
+
+# Model strings.
+
+
+def parse_model_string(text: str) -> ModelString:
+    """Return the parts of a model string; options stand after the last `?`, `%26` in them for `&`."""
+    base, calibrations = text, list[tuple[str, Path]]()
+    while (found := _calibration(base)) is not None:
+        calibrations.insert(0, (base, found[1]))
+        base = found[0]
+    before, mark, options = base.rpartition("?")
+    name, _, argument = (before if mark else base).partition(":")
+    pairs = [word.partition("=") for word in options.split("&")] if mark else []
+    wrong = next((key for key, equals, _ in pairs if not equals), None)
+    if wrong is not None:
+        raise PlanError(f"expected key=value, got {wrong!r}; {FORM}")
+    read = tuple((key, unquote(value)) for key, _, value in pairs)
+    return ModelString(base, name, argument, read, tuple(calibrations))
+
+
+def _calibration(text: str) -> tuple[str, Path] | None:
+    """Return the model and the file of MODEL+PATH; None where no + is followed by a calibration or a guard."""
+    for place in (place for place, sign in enumerate(text) if sign == "+"):
+        with suppress(OSError):  # such as a name too long for any file
+            path = Path(text[place + 1 :])
+            for name in (CALIBRATION, GUARD):
+                if (path / name).is_file():
+                    return text[:place], path / name
+            if path.suffix == ".json" and path.is_file():
+                return text[:place], path
+    return None
+
+
+def canonical_name(string: ModelString, options: Pairs) -> str:
+    """Return `NAME:ARGUMENT` with these options, which replace those that were written."""
+    text = f"{string.name}:{string.argument}" if string.argument else string.name
+    return string.text if "?" in text and not options else with_options(text, options)
+
+
+def with_options(text: str, options: Pairs) -> str:
+    """Return `NAME:ARGUMENT` with these options behind it."""
+    words = [f"{key}={value.replace('%', '%25').replace('&', '%26').replace('?', '%3F')}" for key, value in options]
+    return f"{text}?{'&'.join(words)}" if words else text
+
+
+def option_text(value: object) -> str:
+    """Return the value of an option as it is written, one way for each value."""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
+
+
+def leave_to_members(string: ModelString, own: Collection[str]) -> ModelString:
+    """Return the string of a composite; options that it does not know as its `own`, before a comma, are a member's."""
+    if "," not in string.text.rpartition("?")[2] or all(key in own for key, _ in string.options):
+        return string
+    return replace(string, argument=string.text.partition(":")[2], options=())
+
+
+def read_url(text: str, example: str) -> SplitResult:
+    """Return the parts of an HTTP address; no password or key may be in it, for names are written down."""
+    try:
+        parts = urlsplit(text)
+        sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound or "@" in parts.netloc:
+        raise PlanError(f"expected {example}, with an address of http or https and no name or password in it")
+    secret = next((name for name, _ in parse_qsl(parts.query) if _SECRET.search(name)), None)
+    if secret is not None:
+        raise PlanError(f"the address holds {secret}=..., and names are written down; keys go in the environment only")
+    return parts
+
+
+# Options, as a signature states them.
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of a model, as a signature states it."""
+
+    name: str
+    kind: Any  # str, bool, int, float or Path
+    choices: tuple[str, ...]
+    default: Any  # Parameter.empty where the option must be given
+    help: str
+    speed: bool
+
+
+def options_of(maker: Callable[..., object]) -> dict[str, Option]:
+    """Return the options that a class or function takes by name."""
+    return {
+        name: _option(name, parameter)
+        for name, parameter in _parameters(maker).items()
+        if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
+    }
+
+
+def read_arguments(
+    path: str, maker: Callable[..., object], pairs: Pairs, also: Collection[str] = ()
+) -> dict[str, Argument]:
+    """Return the keyword arguments for a class or function; one that it does not take, or lacks, is said.
+
+    `also` are options that the caller reads itself, for the list of what is known.
+    """
+    options = options_of(maker)
+    rest = next((one for one in _parameters(maker).values() if one.kind is Parameter.VAR_KEYWORD), None)
+    values: dict[str, Argument] = {}
+    for name, text in pairs:
+        if name in values:
+            raise PlanError(f"option {name} of {path} is given twice; {FORM}")
+        option = options.get(name) or (_option(name, rest) if rest else None)
+        if option is None:
+            known = [*also, *options]
+            hint = f"{did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
+            raise PlanError(f"{path} takes no option {name!r}; {hint}; {FORM}")
+        values[name] = _read(path, option, text)
+    missing = [name for name, one in options.items() if one.default is Parameter.empty and name not in values]
+    if missing:
+        example = "&".join(f"{name}=..." for name in missing)
+        raise PlanError(f"{path} needs {' and '.join(missing)}; write {path}?{example}")
+    return values
+
+
+def all_settings(maker: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
+    """Return every option with its value, given or default; those about speed are left out."""
+    options = options_of(maker)
+    values = {name: option.default for name, option in options.items()} | dict(given)
+    return {name: value for name, value in values.items() if name not in options or not options[name].speed}
+
+
+def shown_options(maker: Callable[..., object], given: Mapping[str, object]) -> Pairs:
+    """Return the options that stand in the name of a model, in one order: neither defaults nor those about speed."""
+    options = options_of(maker)
+    named = [name for name in options if name in given] + sorted(name for name in given if name not in options)
+    return tuple(
+        (name, option_text(given[name]))
+        for name in named
+        if name not in options or not (options[name].speed or given[name] == options[name].default)
+    )
+
+
+def at_least_one(key: str, value: int) -> None:
+    """Check, in a `__post_init__`, an option that counts something there must be one of."""
+    if value < 1:
+        raise PlanError(f"option {key} must be at least 1, got {value}")
+
+
+def _parameters(maker: Callable[..., object]) -> Mapping[str, Parameter]:
+    """Return the parameters; those of code that does not tell them take anything."""
+    try:
+        return inspect.signature(maker, eval_str=True).parameters
+    except NameError:  # an annotation that is imported for type checkers only: it stays text
+        return inspect.signature(maker).parameters
+    except (ValueError, TypeError):
+        return {"arguments": Parameter("arguments", Parameter.VAR_KEYWORD)}
+
+
+def _option(name: str, parameter: Parameter) -> Option:
+    hint, extra = parameter.annotation, list[Any]()
+    if typing.get_origin(hint) is Annotated:
+        hint, *extra = typing.get_args(hint)
+    told = next((each.text for each in extra if isinstance(each, Help)), "")
+    choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
+    kind, speed = _kind(hint, parameter.default), any(each is SPEED for each in extra)
+    return Option(name, kind, choices, parameter.default, told, speed)
+
+
+def _kind(hint: Any, default: Any) -> Any:
+    """Return the type that the annotation says, else that of the default; text where it is none of the known ones."""
+    if hint is Parameter.empty:
+        return next((kind for kind in (bool, int, float, Path) if isinstance(default, kind)), str)
+    if isinstance(hint, str):  # it could not be resolved
+        return next((kind for kind in _KINDS if kind.__name__ in hint.replace("|", " ").split()), str)
+    parts = typing.get_args(hint) or (hint,)  # such as int | None
+    return next((kind for kind in _KINDS if kind in parts), str)
+
+
+def _read(path: str, option: Option, text: str) -> Argument:
+    try:
+        value: Argument = _SWITCHES[text.lower()] if option.kind is bool else option.kind(text)
+        finite = not isinstance(value, int | float) or math.isfinite(value)
+    except (KeyError, ValueError, OverflowError):
+        finite = False
+    if not finite:
+        kinds = {bool: "yes or no", int: "a whole number", float: "a number"}
+        raise PlanError(f"{path}: option {option.name} must be {kinds[option.kind]}, got {text!r}")
+    if option.choices and value not in option.choices:
+        words = f"{', '.join(option.choices[:-1])} or {option.choices[-1]}"
+        raise PlanError(f"{path}: option {option.name} must be {words}, got {text!r}")
+    return value
+
+
+# Identity: what a model is, and never where it lies, when it was written, or how its string was spelled.
+
+
+def identity(kind: str, settings: Mapping[str, object], *content: str) -> str:
+    """Return what identifies a model: its kind, every setting, and the content of its weights or its code."""
+    return digest(kind, content_digest(dict(settings)), *content)
+
+
+def path_digest(path: Path) -> str:
+    """Return what identifies the content of a file, or of a folder with the names of its files; else the path."""
+    if path.is_file():
+        facts = path.stat()
+        return _file_digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
+    if path.is_dir():
+        files = sorted(each.relative_to(path) for each in path.rglob("*") if each.is_file())
+        return digest(*(part for file in files for part in (file.as_posix(), path_digest(path / file))))
+    return digest("nothing at", str(path))
+
+
+@cache
+def _file_digest(path: Path, _size: int, _changed: int) -> str:
+    """Return the hash of a file; within one process a file is read again only after it was written to."""
+    hasher = sha256()
+    with path.open("rb") as file:
+        while block := file.read(1 << 20):
+            hasher.update(block)
+    return hasher.hexdigest()
+
+
+def content_digest(thing: object, inside: tuple[int, ...] = ()) -> str:
+    """Return what identifies a value by its content, the same in every process; `inside` are the ids of its holders."""
+    if thing is None or type(thing) in (str, bytes, bool, int, float):
+        return digest(thing)  # type: ignore[arg-type]
+    if id(thing) in inside:
+        return digest("holder", inside[::-1].index(id(thing)))
+    return digest(*_parts(thing, (*inside, id(thing))))
+
+
+def _parts(thing: Any, inside: tuple[int, ...]) -> Iterator[str | bytes]:
+    torch: Any = sys.modules.get("torch")
+    if isinstance(thing, Path):
+        yield path_digest(thing)
+    elif isinstance(thing, ModuleType):
+        yield thing.__name__
+    elif isinstance(thing, type):
+        yield from _class_parts(thing, inside)
+    elif isinstance(thing, FunctionType):
+        yield from _function_parts(thing, inside)
+    elif isinstance(thing, MethodType):
+        yield from (content_digest(part, inside) for part in (thing.__func__, thing.__self__))
+    elif type(thing) in (list, tuple, set, frozenset, dict):
+        yield type(thing).__name__
+        parts = [content_digest(part, inside) for part in (thing.items() if type(thing) is dict else thing)]
+        yield from parts if type(thing) in (list, tuple) else sorted(parts)
+    elif isinstance(thing, np.ndarray) and thing.dtype != object:
+        yield from ("array", thing.dtype.str, str(thing.shape), thing.tobytes())
+    elif torch is not None and isinstance(thing, torch.Tensor):
+        plain = thing.detach().cpu().contiguous()
+        content = plain.flatten().view(torch.uint8).numpy().tobytes()
+        yield from ("tensor", str(plain.dtype), str(tuple(plain.shape)), content)
+    else:
+        yield from _object_parts(thing, inside)
+
+
+def _object_parts(thing: object, inside: tuple[int, ...]) -> Iterator[str]:
+    """Yield the class and the state of any other object, as pickle would take them apart."""
+    yield content_digest(type(thing), inside)
+    try:
+        reduced = thing.__reduce_ex__(4)
+    except Exception:  # it can be sent to no process, which is said where it is sent
+        return
+    for part in (reduced,) if isinstance(reduced, str) else reduced:
+        if part is not copyreg.__newobj__:  # type: ignore[attr-defined]
+            yield content_digest(list(part) if isinstance(part, Iterator) else part, inside)
+
+
+def _class_parts(kind: type, inside: tuple[int, ...]) -> Iterator[str]:
+    """Yield the code of a class with that of its bases; what is installed goes by its name."""
+    if _is_installed(kind.__module__):
+        yield f"{kind.__module__}.{kind.__qualname__}"
+        return
+    source = _source(kind)
+    yield from (kind.__qualname__, source)
+    for function in vars(kind).values():
+        if isinstance(function, FunctionType):
+            yield from _closure_parts(function, inside) if source else _function_parts(function, inside)
+    yield from (content_digest(base, inside) for base in kind.__bases__)
+
+
+def _function_parts(function: FunctionType, inside: tuple[int, ...]) -> Iterator[str]:
+    if _is_installed(function.__module__):
+        yield f"{function.__module__}.{function.__qualname__}"
+        return
+    yield _source(function) or _code_digest(function.__code__)
+    yield content_digest((function.__defaults__, function.__kwdefaults__), inside)
+    yield from _closure_parts(function, inside)
+
+
+def _closure_parts(function: FunctionType, inside: tuple[int, ...]) -> Iterator[str]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            held = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+        yield from (name, content_digest(held, inside))
+
+
+def _source(thing: type | FunctionType) -> str:
+    try:
+        return inspect.getsource(thing)
+    except (OSError, TypeError):  # made by exec, or typed at a prompt
+        return ""
+
+
+def _code_digest(code: CodeType) -> str:
+    constants = (_code_digest(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts)
+    return digest(code.co_code, *code.co_names, *constants)
+
+
+@cache
+def _is_installed(module: str | None) -> bool:
+    """Tell whether a module is part of Python or of an installed package, which go by their names."""
+    if not module or module == "__main__":
+        return False
+    file = getattr(sys.modules.get(module), "__file__", None)
+    if file is None:
+        return module.partition(".")[0] in sys.stdlib_module_names
+    places = {Path(sysconfig.get_path(name)).resolve() for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    return any(Path(file).resolve().is_relative_to(place) for place in places)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
@@ -12,11 +12,22 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Score
 from rewardlab.models.backends import checkpoint
-from rewardlab.models.backends.feature_cache import LRUCache
 from rewardlab.models.calibration import UNCALIBRATED, Floats, LevelMap, read_level_map
-from rewardlab.models.contract import Budget, ModelEntry, NamedModel
-from rewardlab.models.external import all_settings, identity, read_arguments, shown_options
-from rewardlab.models.model_string import ModelString, canonical_name
+from rewardlab.models.contract import (
+    Budget,
+    ModelEntry,
+    ModelString,
+    NamedModel,
+    all_settings,
+    canonical_name,
+    identity,
+    read_arguments,
+    shown_options,
+)
+from rewardlab.models.vlm import LRUCache
+
+if TYPE_CHECKING:
+    from rewardlab.models.projected_pair import ProjectedPair
 
 CLIP_TYPES = ("clip", "siglip")  # SigLIP 2 of a fixed resolution calls itself siglip
 
@@ -90,11 +101,6 @@ def load_clip_pair(place: str, revision: str, device: str, dtype: Any) -> ClipPa
 
 PROJECTED = "rewardlab_projected_pair"  # what `rewardlab train objective` writes
 MODEL_TYPES = (*CLIP_TYPES, PROJECTED)
-_ENCODER_FILES = tuple(
-    f"{encoder}_encoder/{name}"
-    for encoder in ("image", "text")
-    for name in ("config.json", "model.safetensors", "tokenizer.json")
-)
 _MAX_BATCH = 64
 _CACHE_BYTES = 256 * 2**20  # for embeddings of frames and texts that come again
 
@@ -118,20 +124,10 @@ class ContrastiveOptions:
             raise PlanError(f"option alpha must be from 0 to 1, got {self.alpha:g}")
 
 
-class ImageTextPair(Protocol):
-    """An image and a text encoder of one space."""
-
-    def image_features(self, frames: Sequence[Frames]) -> Any:
-        """Return a tensor of one vector per frame."""
-
-    def text_features(self, texts: Sequence[str]) -> Any:
-        """Return a tensor of one vector per text."""
-
-
 class DualEncoder:
     """Embeds frames and texts as unit vectors of one space; what comes again is not encoded again."""
 
-    def __init__(self, pair: ImageTextPair) -> None:
+    def __init__(self, pair: "ClipPair | ProjectedPair") -> None:
         self.pair = pair
         self.cache: LRUCache[Floats] = LRUCache(_CACHE_BYTES)
 
@@ -196,10 +192,17 @@ def _name(string: ModelString) -> NamedModel:
     given: dict[str, Any] = read_arguments(string.name, ContrastiveOptions, string.options)
     options = ContrastiveOptions(**given)
     level_map = read_level_map(Path(options.levels).expanduser()) if options.levels else UNCALIBRATED
-    content, revision = checkpoint.identify_checkpoint(string.argument, options.revision, _other_files)
+
+    def other_files(model_type: str, place: str) -> tuple[str, ...]:
+        _check_type(model_type, place)
+        folders = ("image_encoder", "text_encoder") if model_type == PROJECTED else ()
+        names = ("config.json", "model.safetensors", "tokenizer.json")
+        return tuple(f"{folder}/{name}" for folder in folders for name in names)
+
+    content, revision = checkpoint.identify_checkpoint(string.argument, options.revision, other_files)
     settings = all_settings(ContrastiveOptions, given) | {"levels": asdict(level_map), "revision": ""}
 
-    def build(budget: Budget) -> Contrastive:
+    def build(_budget: Budget) -> Contrastive:
         encoder = checkpoint.load_checkpoint(
             string.argument, lambda place: _load(place, replace(options, revision=revision))
         )
@@ -207,11 +210,6 @@ def _name(string: ModelString) -> NamedModel:
 
     name = canonical_name(string, shown_options(ContrastiveOptions, given))
     return NamedModel(name, identity("contrastive", settings, content), False, build, exclusive=True)
-
-
-def _other_files(model_type: str, place: str) -> tuple[str, ...]:
-    _check_type(model_type, place)
-    return _ENCODER_FILES if model_type == PROJECTED else ()
 
 
 def _check_type(model_type: str, place: str) -> None:

@@ -12,9 +12,17 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry, NamedModel, RewardModel
-from rewardlab.models.external import identity, options_of, read_arguments, shown_options
-from rewardlab.models.model_string import ModelString, canonical_name
+from rewardlab.models.contract import (
+    ModelEntry,
+    ModelString,
+    NamedModel,
+    RewardModel,
+    canonical_name,
+    identity,
+    options_of,
+    read_arguments,
+    shown_options,
+)
 
 
 @dataclass(frozen=True)
@@ -56,11 +64,8 @@ class Length:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return a level and per-frame progress that follow the frame count."""
-        return [self._score(episode) for episode in episodes]
-
-    def _score(self, episode: Episode) -> Score:
-        progress = np.minimum(1.0, (episode.clip.positions + 1) / self.full)
-        return Score(level=1 + 4 * float(progress[-1]), progress=tuple(progress.tolist()))
+        progress = [np.minimum(1.0, (episode.clip.positions + 1) / self.full) for episode in episodes]
+        return [Score(level=1 + 4 * float(each[-1]), progress=tuple(each.tolist())) for each in progress]
 
 
 @dataclass(frozen=True)
@@ -79,20 +84,16 @@ class Oracle:
         return [self._score(episode) for episode in episodes]
 
     def _score(self, episode: Episode) -> Answer:
-        truth = episode.label
-        if truth.level is None:
+        level = episode.label.level
+        if level is None:
             return Failure("the true level of this cell is unknown, and an oracle does not guess")
         if not self.error:
-            return Score(float(truth.level), _certain(truth.level).probabilities, truth.progress)
-        return _certain(self._displaced(truth.level, episode))
-
-    def _displaced(self, level: int, episode: Episode) -> int:
+            return Score(float(level), _certain(level).probabilities, episode.label.progress)
         rng = rng_for(self.seed, "noisy oracle", _content(episode))
         step = int(np.ceil(self.error))
-        if rng.random() >= self.error / step:
-            return level
-        inside = [level + move for move in (-step, step) if level + move in LEVELS]
-        return pick(inside, rng)
+        if rng.random() < self.error / step:
+            level = pick([level + move for move in (-step, step) if level + move in LEVELS], rng)
+        return _certain(level)
 
 
 def _check(option: str, value: float, low: float, high: float) -> None:
@@ -105,8 +106,7 @@ def _certain(level: int) -> Score:
 
 
 def _content(episode: Episode) -> str:
-    clip = episode.clip
-    return digest(clip.source.digest, clip.order.tobytes(), episode.instruction)
+    return digest(episode.clip.source.digest, episode.clip.order.tobytes(), episode.instruction)
 
 
 def name_simple(string: ModelString, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> NamedModel:
@@ -118,9 +118,8 @@ def name_simple(string: ModelString, maker: Callable[..., RewardModel], *, sees_
     given = read_arguments(string.name, maker, (*zip(options, words, strict=False), *string.options))
     model = maker(**given)
     shown = tuple(pair for pair in shown_options(maker, given) if pair[0] not in options[: len(words)])
-    return NamedModel(
-        canonical_name(string, shown), identity(type(model).__name__, vars(model)), sees_truth, lambda budget: model
-    )
+    fingerprint = identity(type(model).__name__, vars(model))
+    return NamedModel(canonical_name(string, shown), fingerprint, sees_truth, lambda _: model)
 
 
 def _entry(summary: str, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> ModelEntry:

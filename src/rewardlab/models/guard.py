@@ -19,11 +19,9 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames, Indices, is_success, show_only
 from rewardlab.core.errors import PlanError
-from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
-from rewardlab.models.composite import name_composite, require_fitted_for, validated_answers
-from rewardlab.models.contract import NamedModel, RewardModel
-from rewardlab.models.external import identity
+from rewardlab.models.composite import name_composite, read_fitted, validated_answers
+from rewardlab.models.contract import NamedModel, RewardModel, identity
 
 _MOST_FRAMES = 16  # of a clip that are looked at
 _SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
@@ -43,13 +41,16 @@ def clip_quality(frames: Frames) -> dict[str, float]:
 
     shown = [np.ascontiguousarray(frames[index]) for index in _picks(len(frames))]
     greys = [cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY) for frame in shown]
-    steps = _steps(greys)
-    return {
-        "sharpness": _mean([np.log(cv2.Laplacian(grey, cv2.CV_64F).var() + _EPSILON) for grey in greys]),
-        "noise": _mean([_noise(grey) for grey in greys]),
-        "exposure": _mean([grey.mean() for grey in greys]),
-        "contrast": _mean([grey.std() for grey in greys]),
-        "saturation": _mean([(frame.max(axis=-1) - frame.min(axis=-1)).mean() for frame in shown]),
+    residuals = [cv2.absdiff(grey, cv2.medianBlur(grey, 3)) for grey in greys]
+    steps = np.array([cv2.absdiff(before, after).mean() for before, after in pairwise(greys)])
+    by_frame = {
+        "sharpness": [np.log(cv2.Laplacian(grey, cv2.CV_64F).var() + _EPSILON) for grey in greys],
+        "noise": [np.log(residual.mean() + _EPSILON) for residual in residuals],
+        "exposure": [grey.mean() for grey in greys],
+        "contrast": [grey.std() for grey in greys],
+        "saturation": [(frame.max(axis=-1) - frame.min(axis=-1)).mean() for frame in shown],
+    }
+    return {name: float(np.mean(values)) for name, values in by_frame.items()} | {
         "freeze": float((steps < _SAME).mean()) if len(steps) else 0.0,
         "jump": float(steps.max() / (np.median(steps) + 1)) if len(steps) else 0.0,
     }
@@ -57,23 +58,6 @@ def clip_quality(frames: Frames) -> dict[str, float]:
 
 def _picks(count: int) -> Indices:
     return np.linspace(0, count - 1, min(count, _MOST_FRAMES)).round().astype(np.int64)
-
-
-def _noise(grey: NDArray[np.uint8]) -> float:
-    import cv2
-
-    residual = cv2.absdiff(grey, cv2.medianBlur(grey, 3))
-    return float(np.log(residual.mean() + _EPSILON))
-
-
-def _steps(greys: list[NDArray[np.uint8]]) -> Numbers:
-    import cv2
-
-    return np.array([cv2.absdiff(before, after).mean() for before, after in pairwise(greys)])
-
-
-def _mean(values: list[float]) -> float:
-    return float(np.mean(values))
 
 
 # How far an instruction is from those of the reference data, by its letters: 0 is one of them, 1 shares nothing.
@@ -84,28 +68,29 @@ _LENGTH = 3  # letters that are counted together
 def nearest_distance(instruction: str, known: Iterable[str]) -> float:
     """Return the cosine distance of letter trigrams to the nearest known instruction; 1 where none is known."""
     own = _trigrams(instruction)
-    return min((_distance(own, _trigrams(each)) for each in known), default=1.0)
+
+    def distance(other: Counter[str]) -> float:
+        product = sum(count * other[key] for key, count in own.items())
+        lengths = sum(n * n for n in own.values()) * sum(n * n for n in other.values())
+        return max(0.0, 1 - product / lengths**0.5) if lengths else 1.0
+
+    return min((distance(_trigrams(each)) for each in known), default=1.0)
 
 
 def distances(instructions: Sequence[str], groups: Sequence[str]) -> list[float]:
     """Return the distance of each instruction to the nearest one of another group: what it would be, were it new."""
-    known = {(group, instruction) for group, instruction in zip(groups, instructions)}
-    cache: dict[tuple[str, str], float] = {}
-    for group, instruction in known:
-        others = [other for its_group, other in known if its_group != group]
-        cache[group, instruction] = nearest_distance(instruction, others)
-    return [cache[group, instruction] for group, instruction in zip(groups, instructions)]
+    grouped = list(zip(groups, instructions, strict=True))
+    known = set(grouped)
+    found = {
+        (group, instruction): nearest_distance(instruction, [other for g, other in known if g != group])
+        for group, instruction in known
+    }
+    return [found[each] for each in grouped]
 
 
 def _trigrams(text: str) -> Counter[str]:
     padded = f"  {' '.join(text.lower().split())} "
     return Counter(padded[start : start + _LENGTH] for start in range(len(padded) - _LENGTH + 1))
-
-
-def _distance(one: Counter[str], other: Counter[str]) -> float:
-    product = sum(count * other[key] for key, count in one.items())
-    lengths = sum(n * n for n in one.values()) * sum(n * n for n in other.values())
-    return max(0.0, 1 - product / lengths**0.5) if lengths else 1.0
 
 
 VERSION = 1  # of the behaviour: raise it whenever the same guard gives other answers
@@ -132,7 +117,8 @@ class Guard:
 
     def __post_init__(self) -> None:
         lengths = {len(part) for part in (self.names, self.centers, self.scales)}
-        whole = len(lengths) == 1 and len(self.weights) == inputs_of(self.names)
+        inputs = sum(name not in QUALITY for name in self.names) + any(name in QUALITY for name in self.names)
+        whole = len(lengths) == 1 and len(self.weights) == inputs
         if not whole or self.policy not in POLICIES or not all(scale > 0 for scale in self.scales):
             raise ValueError("the parts of the guard do not belong together")
 
@@ -151,7 +137,7 @@ class Guard:
     def standardised(self, features: Mapping[str, float]) -> dict[str, float]:
         """Return each feature in standard deviations from the reference data."""
         values = (np.array([features[name] for name in self.names]) - self.centers) / self.scales
-        return dict(zip(self.names, values.tolist()))
+        return dict(zip(self.names, values.tolist(), strict=True))
 
 
 def risk_inputs(names: Sequence[str], standardised: Numbers) -> Numbers:
@@ -163,16 +149,6 @@ def risk_inputs(names: Sequence[str], standardised: Numbers) -> Numbers:
     quality = np.isin(names, QUALITY)
     distance = np.sqrt((bounded[:, quality] ** 2).mean(axis=1)) if quality.any() else np.empty((len(bounded), 0))
     return np.column_stack([bounded[:, ~quality], distance])
-
-
-def inputs_of(names: Sequence[str]) -> int:
-    """Return how many numbers `risk_inputs` makes of these features."""
-    return sum(name not in QUALITY for name in names) + any(name in QUALITY for name in names)
-
-
-def claims_success(score: Score) -> bool:
-    """Tell whether a score rounds to a success."""
-    return is_success(score.level)
 
 
 def answer_features(score: Score) -> dict[str, float]:
@@ -216,12 +192,12 @@ class Guarded:
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the answers, each with the guard's verdict; a doubtful success is held back, replaced or withheld."""
         answers = validated_answers(self.model, episodes)
-        judged = [self._judged(answer, episode) for answer, episode in zip(answers, episodes)]
+        judged = [self._judged(answer, episode) for answer, episode in zip(answers, episodes, strict=True)]
         doubtful = [index for index, (_, passes) in enumerate(judged) if not passes]
         found = [answer for answer, _ in judged]
         if self.fallback is not None and doubtful:
             others = validated_answers(self.fallback, [episodes[index] for index in doubtful])
-            for index, other in zip(doubtful, others):
+            for index, other in zip(doubtful, others, strict=True):
                 found[index] = replace(other, info=replace(other.info, guard=found[index].info.guard))
         return found
 
@@ -232,32 +208,24 @@ class Guarded:
         distance = nearest_distance(episode.instruction, self.guard.instructions)
         features = episode_quality(episode) | answer_features(answer) | {"instruction_distance": distance}
         risk = self.guard.risk(features)
-        passes = not claims_success(answer) or self.guard.passes(risk)
-        verdict = GuardVerdict(
-            "pass" if passes else cast(Decision, self.guard.policy),  # checked when the guard was made
-            round(risk, 4),
-            None if answer.probabilities is None else answer.probabilities[SUCCESS_LEVEL - 1],
-            self._shift(features),
-        )
-        return _by_policy(replace(answer, info=replace(answer.info, guard=verdict)), verdict.decision, risk), passes
+        passes = not is_success(answer.level) or self.guard.passes(risk)
+        success = None if answer.probabilities is None else answer.probabilities[SUCCESS_LEVEL - 1]
+        decision = "pass" if passes else cast(Decision, self.guard.policy)  # checked when the guard was made
+        verdict = GuardVerdict(decision, round(risk, 4), success, self._shift(features))
+        score = replace(answer, info=replace(answer.info, guard=verdict))
+        if decision == "hold":  # not done yet: nothing is paid for a success that is in doubt
+            return replace(score, level=SUCCESS_LEVEL - 1.0, probabilities=None), passes
+        if decision == "abstain":
+            reason = f"the guard abstains: this success is false with an estimated probability of {risk:.2f}"
+            return Failure(reason, score.raw, score.info), passes
+        return score, passes
 
     def _shift(self, features: Mapping[str, float]) -> dict[str, float]:
-        known = {name for name in self.guard.names if math.isfinite(features.get(name, math.nan))}
-        if known != set(self.guard.names):
+        if not all(math.isfinite(features.get(name, math.nan)) for name in self.guard.names):
             return {}
         moved = self.guard.standardised(features)
-        return {
-            name: round(moved[name], 2) for name in (*QUALITY, "log_novelty", "instruction_distance") if name in moved
-        }
-
-
-def _by_policy(score: Score, decision: Decision, risk: float) -> Answer:
-    if decision == "hold":  # not done yet: nothing is paid for a success that is in doubt
-        return replace(score, level=SUCCESS_LEVEL - 1.0, probabilities=None)
-    if decision == "abstain":
-        reason = f"the guard abstains: this success is false with an estimated probability of {risk:.2f}"
-        return Failure(reason, score.raw, score.info)
-    return score
+        shown = (*QUALITY, "log_novelty", "instruction_distance")
+        return {name: round(moved[name], 2) for name in shown if name in moved}
 
 
 def require_policy(policy: str, fallback: str) -> None:
@@ -268,38 +236,14 @@ def require_policy(policy: str, fallback: str) -> None:
         raise PlanError("policy fallback needs the model to fall back to in --fallback, and no other policy does")
 
 
-# guard.json: a fitted guard, the model that it was fitted for, and what it falls back to.
-
-
-@dataclass(frozen=True)
-class GuardFile:
-    """A guard as it is kept."""
-
-    model: str
-    fingerprint: str
-    guard: Guard
-    fallback: str
-
-
-def read_guard(path: Path) -> GuardFile:
-    """Return the guard in a file; one sentence says what is wrong with it."""
-    try:
-        record, _ = read_checksummed_json(path)
-        guard = record_from_json(Guard, record["guard"])
-        texts = [str(record[key]) for key in ("model", "fingerprint", "fallback")]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise PlanError(f"{path} cannot be read as a guard ({error}); run `rewardlab fit guard` again") from error
-    return GuardFile(texts[0], texts[1], guard, texts[2])
-
-
 def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[[str], NamedModel]) -> NamedModel:
     """Name a model with the guard in this file, which must have been fitted for it."""
-    found = read_guard(path)
-    require_fitted_for(model, path, found.fingerprint, found.model, "guard")
-    members = [model, *([name_model(found.fallback)] if found.fallback else [])]
+    guard, record = read_fitted(path, "guard", model, Guard, "guard", "fallback")
+    fallback = str(record["fallback"])
+    members = [model, *([name_model(fallback)] if fallback else [])]
 
     def combine(built: Sequence[RewardModel]) -> RewardModel:
-        return Guarded(built[0], found.guard, built[1] if len(built) > 1 else None)
+        return Guarded(built[0], guard, built[1] if len(built) > 1 else None)
 
-    fitted = identity("guarded", {"version": VERSION, **asdict(found.guard)})
+    fitted = identity("guarded", {"version": VERSION, **asdict(guard)})
     return replace(name_composite(name, fitted, members, combine), prompt=model.prompt, caveat=model.caveat)

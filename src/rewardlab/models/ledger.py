@@ -9,7 +9,7 @@ import asyncio
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -71,8 +71,12 @@ class Ledger:
         self._paid: dict[str, dict[str, Any]] = {}  # the line of each reply, by the key of its request
         self._priced = False  # whether a reply to this very model had a price: another's tells nothing of its own
         self._file = LedgerFile(budget.folder) if budget.folder else None
-        if self._file:
-            _end_torn_line(self._file.path)
+        if self._file and self._file.path.exists() and self._file.path.stat().st_size:
+            with self._file.path.open("rb") as file:
+                file.seek(-1, os.SEEK_END)
+                torn = file.read() != b"\n"
+            if torn:
+                _append(self._file.path, b"\n")
 
     @property
     def spent(self) -> Spent:
@@ -160,7 +164,12 @@ class LedgerFile:
             file.seek(self._offset)
             for line in _whole_lines(file):
                 self._offset = file.tell()
-                yield from _entries([line])
+                try:
+                    entry = parse_json(line, allow_nonfinite=True)
+                except ValueError:  # torn by a crash
+                    continue
+                if _is_entry(entry):
+                    yield entry
 
     def read(self) -> Spent:
         """Return what all models of the run have spent so far."""
@@ -197,42 +206,17 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
             yield line
 
 
-def _entries(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
-    for line in lines:
-        try:
-            entry = parse_json(line, allow_nonfinite=True)
-        except ValueError:  # torn by a crash
-            continue
-        if _is_entry(entry):
-            yield entry
-
-
 def _is_entry(entry: Any) -> bool:
     """Tell whether a line says what a ledger says, in numbers that can be added."""
     if not isinstance(entry, dict) or not isinstance(entry.get("model"), str):
         return False
     if "sent" in entry or "refused" in entry:
         return "key" not in entry
-    known = isinstance(entry.get("key"), str) and {"input", "output", "cost", "reply"} <= entry.keys()
-    return known and _is_amount(entry["cost"]) and all(_is_count(entry[name]) for name in ("input", "output"))
-
-
-def _is_amount(value: Any) -> bool:
-    return value is None or (isinstance(value, int | float) and 0 <= value < math.inf)
-
-
-def _is_count(value: Any) -> bool:
-    return value is None or (isinstance(value, int) and value >= 0)
-
-
-def _end_torn_line(path: Path) -> None:
-    if not path.exists() or path.stat().st_size == 0:
-        return
-    with path.open("rb") as file:
-        file.seek(-1, os.SEEK_END)
-        whole = file.read() == b"\n"
-    if not whole:
-        _append(path, b"\n")
+    if not isinstance(entry.get("key"), str) or not {"input", "output", "cost", "reply"} <= entry.keys():
+        return False
+    kinds = {"input": int, "output": int, "cost": int | float}
+    known = {name: kind for name, kind in kinds.items() if entry[name] is not None}
+    return all(isinstance(entry[name], kind) and 0 <= entry[name] < math.inf for name, kind in known.items())
 
 
 def _append(path: Path, data: bytes, *, sync: bool = False) -> None:

@@ -6,6 +6,7 @@ safetensors; nothing in it is run. `rewardlab train objective` writes such folde
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,7 @@ class TinyVitConfig:
         numbers = (*self.widths, *self.depths, *self.heads, *self.windows)
         if self.model_type != TINY_VIT or len(set(counts)) != 1 or not all(0 < number <= 2048 for number in numbers):
             raise ValueError("a TinyViT has as many widths as depths, one head and window fewer, each from 1 to 2048")
-        if self.hidden_size != self.widths[-1] or any(w % h for w, h in zip(self.widths[1:], self.heads)):
+        if self.hidden_size != self.widths[-1] or any(w % h for w, h in zip(self.widths[1:], self.heads, strict=True)):
             raise ValueError("the last width of a TinyViT is its hidden_size, and heads divide widths")
 
 
@@ -50,10 +51,11 @@ class TinyVit(nn.Module):
         first = config.widths[0]
         self.stem1 = nn.Conv2d(3, first // 2, 3, 2, 1)
         self.stem2 = nn.Conv2d(first // 2, first, 3, 2, 1)
-        self.convolutions = nn.ModuleList(_Inverted(first) for _ in range(config.depths[0]))
-        pairs = zip(config.widths, config.widths[1:])
-        self.merges = nn.ModuleList(_Merge(before, after) for before, after in pairs)
-        shapes = zip(config.widths[1:], config.depths[1:], config.heads, config.windows)
+        self.convolutions = nn.ModuleList(
+            _Convolutions(first, _EXPAND * first, first, stride=1) for _ in range(config.depths[0])
+        )
+        self.merges = nn.ModuleList(_Convolutions(a, b, b, stride=2) for a, b in pairwise(config.widths))
+        shapes = zip(config.widths[1:], config.depths[1:], config.heads, config.windows, strict=True)
         self.stages = nn.ModuleList(
             nn.ModuleList(_Block(width, heads, window) for _ in range(depth)) for width, depth, heads, window in shapes
         )
@@ -64,7 +66,7 @@ class TinyVit(nn.Module):
         x = self.stem2(nn.functional.gelu(self.stem1(pixels)))
         for block in self.convolutions:
             x = block(x)
-        for merge, stage in zip(self.merges, self.stages):
+        for merge, stage in zip(self.merges, self.stages, strict=True):
             x = merge(x)
             for block in stage:
                 x = block(x)
@@ -76,33 +78,19 @@ class TinyVit(nn.Module):
         return vectors
 
 
-class _Inverted(nn.Module):
-    """An inverted bottleneck: expand, look around, contract."""
+class _Convolutions(nn.Module):
+    """Expand, look around in each channel, contract: an inverted bottleneck, or with stride 2 half the side."""
 
-    def __init__(self, width: int) -> None:
+    def __init__(self, before: int, inner: int, after: int, stride: int) -> None:
         super().__init__()
-        inner = _EXPAND * width
-        self.conv1 = nn.Conv2d(width, inner, 1)
-        self.conv2 = nn.Conv2d(inner, inner, 3, 1, 1, groups=inner)
-        self.conv3 = nn.Conv2d(inner, width, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        inner = nn.functional.gelu(self.conv2(nn.functional.gelu(self.conv1(x))))
-        return nn.functional.gelu(x + self.conv3(inner))
-
-
-class _Merge(nn.Module):
-    """Half the side, another width."""
-
-    def __init__(self, before: int, after: int) -> None:
-        super().__init__()
-        self.conv1 = nn.Conv2d(before, after, 1)
-        self.conv2 = nn.Conv2d(after, after, 3, 2, 1, groups=after)
-        self.conv3 = nn.Conv2d(after, after, 1)
+        self.residual = stride == 1
+        self.conv1 = nn.Conv2d(before, inner, 1)
+        self.conv2 = nn.Conv2d(inner, inner, 3, stride, 1, groups=inner)
+        self.conv3 = nn.Conv2d(inner, after, 1)
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.conv3(nn.functional.gelu(self.conv2(nn.functional.gelu(self.conv1(x)))))
-        return out
+        return nn.functional.gelu(x + out) if self.residual else out
 
 
 class _Block(nn.Module):
@@ -116,7 +104,9 @@ class _Block(nn.Module):
         self.biases = nn.Parameter(torch.zeros(heads, window**2))  # by how many rows and columns two places are apart
         self.around = nn.Conv2d(width, width, 3, 1, 1, groups=width)
         self.up, self.down = nn.Linear(width, _EXPAND * width), nn.Linear(_EXPAND * width, width)
-        self.register_buffer("apart", _offsets(window), persistent=False)
+        row, column = (torch.arange(window**2) // window, torch.arange(window**2) % window)
+        offsets = (row[:, None] - row).abs() * window + (column[:, None] - column).abs()
+        self.register_buffer("apart", offsets, persistent=False)  # for each two places, the index of their bias
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.around(x + self._attention(x))
@@ -132,12 +122,6 @@ class _Block(nn.Module):
         mixed = nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias).transpose(1, 2).flatten(2)
         out = self.projection(mixed).reshape(n, side // w, side // w, w, w, width)
         return out.permute(0, 5, 1, 3, 2, 4).reshape(n, width, side, side)
-
-
-def _offsets(window: int) -> Tensor:
-    """Return for each two places of a window the number of their distance in rows and columns."""
-    row, column = (torch.arange(window**2) // window, torch.arange(window**2) % window)
-    return (row[:, None] - row).abs() * window + (column[:, None] - column).abs()
 
 
 MODEL_TYPE = "rewardlab_projected_pair"
@@ -263,18 +247,14 @@ class ProjectedPair:
 
 def load_projected_pair(folder: Path, device: str, dtype: Any) -> ProjectedPair:
     """Return the pair in a folder; what does not fit its config is said."""
-    pair = load_encoders(folder, read_pair_config(folder)).to(device, dtype)
+    try:
+        config = record_from_json(PairConfig, read_json(folder / "config.json"))
+    except ValueError as error:
+        raise ModelError(f"{folder / 'config.json'} is no config of a projected pair: {error}") from None
+    pair = load_encoders(folder, config).to(device, dtype)
     pair.projections.load_state_dict(_tensors(folder / PROJECTIONS))
     pair.projections.requires_grad_(False)
     return pair
-
-
-def read_pair_config(folder: Path) -> PairConfig:
-    """Return the checked config of a folder."""
-    try:
-        return record_from_json(PairConfig, read_json(folder / "config.json"))
-    except ValueError as error:
-        raise ModelError(f"{folder / 'config.json'} is no config of a projected pair: {error}") from None
 
 
 def load_encoders(folder: Path, config: PairConfig) -> ProjectedPair:

@@ -23,9 +23,16 @@ from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, failure_of, info_from_json, info_to_json, validate_answer
-from rewardlab.models.contract import ModelEntry, NamedModel
-from rewardlab.models.external import SPEED, identity, read_arguments
-from rewardlab.models.model_string import ModelString, canonical_name, read_url
+from rewardlab.models.contract import (
+    SPEED,
+    ModelEntry,
+    ModelString,
+    NamedModel,
+    canonical_name,
+    identity,
+    read_arguments,
+    read_url,
+)
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
@@ -84,23 +91,18 @@ def pack_episodes(episodes: Sequence[Episode]) -> bytes:
 def unpack_episodes(body: bytes) -> list[Episode]:
     """Return the episodes of a request; a body that is not one is a DataError."""
     try:
-        arrays = _arrays(body)
+        with zipfile.ZipFile(io.BytesIO(body)) as archive:
+            entries = archive.infolist()
+            if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
+                raise ValueError("the archive is compressed")
+            if sum(entry.file_size for entry in entries) > len(body):  # entries may also lie over each other
+                raise ValueError("the archive claims to hold more than its own length")
+            arrays = {entry.filename.removesuffix(".npy"): array_of_npy(archive.read(entry)) for entry in entries}
         described = parse_json(arrays["episodes"].tobytes())
         return [_episode(each, arrays, index) for index, each in enumerate(described)]
     except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, RuntimeError, MemoryError) as error:
         why = str(error)[:_MAX_REASON]
         raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({why})") from error
-
-
-def _arrays(body: bytes) -> dict[str, NDArray[Any]]:
-    """Return the arrays by name, as views of what the archive really holds: no size that it claims is believed."""
-    with zipfile.ZipFile(io.BytesIO(body)) as archive:
-        entries = archive.infolist()
-        if any(entry.compress_type != zipfile.ZIP_STORED for entry in entries):
-            raise ValueError("the archive is compressed")
-        if sum(entry.file_size for entry in entries) > len(body):  # entries may also lie over each other
-            raise ValueError("the archive claims to hold more than its own length")
-        return {entry.filename.removesuffix(".npy"): array_of_npy(archive.read(entry)) for entry in entries}
 
 
 def array_of_npy(data: bytes | memoryview) -> NDArray[Any]:
@@ -149,7 +151,7 @@ def unpack_answers(body: bytes, frame_counts: Sequence[int]) -> tuple[list[Answe
         raise ValueError("expected a JSON object with a list of answers")
     if len(reply["answers"]) != len(frame_counts):
         raise ValueError(f"expected {len(frame_counts)} answers, got {len(reply['answers'])}")
-    answers = [_answer(row, frames) for row, frames in zip(reply["answers"], frame_counts)]
+    answers = [_answer(row, frames) for row, frames in zip(reply["answers"], frame_counts, strict=True)]
     return answers, str(reply.get("fingerprint"))
 
 
@@ -218,16 +220,13 @@ class Remote:
         """Return the server's answers; a Failure for each episode where it gave none."""
         from rewardlab.models.backends.http_client import run_async
 
-        return run_async(self._ask(episodes, self._deadline()))
+        return run_async(self._ask(episodes, time.monotonic() + self.timeout))
 
     async def score_async(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the same from asynchronous code, whose loop goes on while the server works."""
         from rewardlab.models.backends.http_client import start_async
 
-        return await asyncio.wrap_future(start_async(self._ask(episodes, self._deadline())))
-
-    def _deadline(self) -> float:
-        return time.monotonic() + self.timeout
+        return await asyncio.wrap_future(start_async(self._ask(episodes, time.monotonic() + self.timeout)))
 
     async def _ask(self, episodes: Sequence[Episode], deadline: float) -> list[Answer]:
         """Return the answers; where a request is larger than the server takes, its halves are sent one by one."""
@@ -258,26 +257,21 @@ def _name(string: ModelString) -> NamedModel:
     given: dict[str, Any] = read_arguments(string.name, _SETTINGS, string.options)
     _SETTINGS(**given)  # a wrong value is said before the server is asked
     url = string.argument.rstrip("/")
-    served = _served_fingerprint(url)
+    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
+
+    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT)
+    try:  # which model the server holds: other weights at the same address are another model
+        asked = client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0)
+        served = run_async(asked).fingerprint
+    except (ModelError, StopRun) as error:
+        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
     return NamedModel(
         canonical_name(string, ()),
         identity("remote", {}, served),
         False,
-        lambda budget: Remote(url, served, **given),
+        lambda _: Remote(url, served, **given),
         server=True,
     )
-
-
-def _served_fingerprint(url: str) -> str:
-    """Ask the server which model it holds, so that other weights at the same address are another model."""
-    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
-
-    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT)
-    try:
-        asked = client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0)
-        return run_async(asked).fingerprint
-    except (ModelError, StopRun) as error:
-        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
 
 
 _SETTINGS = partial(Remote, "", "")

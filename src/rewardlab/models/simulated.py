@@ -20,9 +20,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.contract import ModelEntry, NamedModel
-from rewardlab.models.external import identity, read_arguments
-from rewardlab.models.model_string import ModelString, canonical_name
+from rewardlab.models.contract import ModelEntry, ModelString, NamedModel, canonical_name, identity, read_arguments
 
 LOWEST, HIGHEST = 0.1, 0.99  # Eq. 1 clips competence to these
 RHO = 0.40  # correlation of the noise from one step to the next
@@ -41,14 +39,10 @@ class Competence:
         return self.alpha - self.sigma[category] * factor * severity
 
 
-def _paper(alpha: float, visual: float, semantic: float, temporal: float, domain: float) -> Competence:
-    return Competence(alpha, {"visual": visual, "semantic": semantic, "temporal": temporal, "domain": domain})
-
-
 PAPER = {  # alpha and the first two sigmas of general and tuned are stated, the other sigmas fitted to its table
-    "general": _paper(0.72, visual=0.08, semantic=0.03, temporal=0.062, domain=0.075),
-    "tuned": _paper(0.85, visual=0.04, semantic=0.06, temporal=0.026, domain=0.056),
-    "ensemble": _paper(0.83, visual=0.028, semantic=0.029, temporal=0.025, domain=0.040),
+    "general": Competence(0.72, {"visual": 0.08, "semantic": 0.03, "temporal": 0.062, "domain": 0.075}),
+    "tuned": Competence(0.85, {"visual": 0.04, "semantic": 0.06, "temporal": 0.026, "domain": 0.056}),
+    "ensemble": Competence(0.83, {"visual": 0.028, "semantic": 0.029, "temporal": 0.025, "domain": 0.040}),
 }
 
 
@@ -90,19 +84,13 @@ def _name(string: ModelString) -> NamedModel:
     text = string.argument or "general"
     name, _, condition = text.partition("@")
     competence = find(PAPER, name, "simulated model")
-    category, severity = _condition(condition)
+    match = re.fullmatch(r"([a-z]+)=([0-4])", condition or "visual=0")
+    if match is None:
+        raise PlanError(f"after @ say a category and a severity from 0 to 4, such as visual=4, got {condition!r}")
+    category, severity = match[1], int(match[2])
     find(competence.sigma, category, "category of a simulated model")
     model = Simulated(text, float(np.clip(competence.at(category, severity), LOWEST, HIGHEST)))
-    return NamedModel(canonical_name(string, ()), identity("simulated", vars(model)), True, lambda budget: model)
-
-
-def _condition(text: str) -> tuple[str, int]:
-    if not text:
-        return "visual", 0
-    match = re.fullmatch(r"([a-z]+)=([0-4])", text)
-    if match is None:
-        raise PlanError(f"after @ say a category and a severity from 0 to 4, such as visual=4, got {text!r}")
-    return match[1], int(match[2])
+    return NamedModel(canonical_name(string, ()), identity("simulated", vars(model)), True, lambda _: model)
 
 
 SIMULATED = {

@@ -3,20 +3,20 @@
 import math
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Frames
+from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure, ScoreInfo
-from rewardlab.models.contract import Budget
-from rewardlab.models.model_string import Pairs
+from rewardlab.models.contract import Budget, Pairs
 
 Other = TypeVar("Other")
 Seconds = NDArray[np.float64]
@@ -159,6 +159,11 @@ def choice_probs(logprobs: Mapping[str, float], choices: Sequence[str]) -> tuple
     return tuple(prob / total for prob in probs.values()) if total > 0 else None
 
 
+def clip_video(episode: Episode) -> Video:
+    """Return the clip of an episode as a video."""
+    return Video(episode.frames, episode.times, frame_rate(episode.times))
+
+
 def frame_rate(times: Seconds) -> float:
     """Return the mean frames per second; 1 where there is no duration."""
     seconds = float(times[-1] - times[0])
@@ -216,6 +221,42 @@ def map_frames(work: Callable[[Given], Made], items: Iterable[Given]) -> list[Ma
 
 
 @cache
-def _pool(process: int) -> ThreadPoolExecutor:
+def _pool(_process: int) -> ThreadPoolExecutor:
     """Return this process's threads; the number is the key of the cache, for a fork has none."""
     return ThreadPoolExecutor(thread_name_prefix="rewardlab frames")
+
+
+# A cache bounded in bytes.
+
+Value = TypeVar("Value")
+
+
+class LRUCache(Generic[Value]):
+    """Values by the key of their content; the least recently used goes first when room is short."""
+
+    def __init__(self, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._entries: OrderedDict[str, tuple[Value, int]] = OrderedDict()
+
+    def get(self, key: str) -> Value | None:
+        """Return the value of this key, which now counts as used last; None if it is not here."""
+        if key not in self._entries:
+            return None
+        self._entries.move_to_end(key)
+        return self._entries[key][0]
+
+    def put(self, key: str, value: Value, size: int) -> None:
+        """Store a value of so many bytes, unless it alone is too big for the cache."""
+        if key in self._entries:
+            self.used_bytes -= self._entries.pop(key)[1]
+        if size > self.max_bytes:
+            return
+        while self.used_bytes + size > self.max_bytes:
+            self.used_bytes -= self._entries.popitem(last=False)[1][1]
+        self._entries[key] = (value, size)
+        self.used_bytes += size
+
+    def items(self) -> Iterator[tuple[str, Value]]:
+        """Yield every key and value, the most recently used first."""
+        return ((key, value) for key, (value, _) in reversed(self._entries.items()))

@@ -13,8 +13,7 @@ from rewardlab.data import DATASETS, READERS
 from rewardlab.data.convert import WRITERS
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
-from rewardlab.models.contract import ModelEntry
-from rewardlab.models.external import options_of
+from rewardlab.models.contract import ModelEntry, options_of
 
 if TYPE_CHECKING:
     from rich.table import Table

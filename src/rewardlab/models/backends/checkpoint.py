@@ -16,7 +16,7 @@ from rewardlab.core.errors import ModelError, PlanError, RewardlabError
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
-from rewardlab.models.external import SPEED, path_digest
+from rewardlab.models.contract import SPEED, path_digest
 
 _MAX_TYPE = 100  # letters of a model type
 _COMMIT = re.compile(r"[0-9a-f]{40}")
@@ -38,41 +38,32 @@ def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> t
         raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
-        return _identify_folder(folder, other_files), revision
+        weights, kind = sorted(folder.glob(_WEIGHTS)), model_type(folder)
+        if not weights:
+            raise PlanError(f"{folder} is no checkpoint folder: it holds no {_WEIGHTS}")
+        names = ["config.json", *(path.name for path in weights), *other_files(kind, str(folder))]
+        there = [name for name in names if (folder / name).is_file()]
+        return digest(*(part for name in there for part in (name, path_digest(folder / name)))), revision
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
         raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
-    commit = _hub_commit(place, revision)
-    return digest("hub", place, commit), commit
-
-
-def _hub_commit(place: str, revision: str) -> str:
-    """Return the commit that a revision of a hub id has in the local cache: a branch may move, a commit does not."""
-    from huggingface_hub.constants import HF_HUB_CACHE
-
-    if _COMMIT.fullmatch(revision):
-        return revision
-    try:
-        reference = Path(HF_HUB_CACHE) / f"models--{place.replace('/', '--')}" / "refs" / revision
-        commit = reference.read_text(encoding="utf-8").strip()
-    except (OSError, ValueError):
-        commit = ""
+    commit = revision if _COMMIT.fullmatch(revision) else _cached_commit(place, revision)
     if not _COMMIT.fullmatch(commit):
         raise PlanError(
             f"the commit of {place} ({revision}) is not known here; add revision=COMMIT, its 40 digits on the hub, "
             f"or download it first: hf download {place}"
         )
-    return commit
+    return digest("hub", place, commit), commit
 
 
-def _identify_folder(folder: Path, other_files: OtherFiles) -> str:
-    """Hash the config, the weights and the other files by name and content."""
-    weights = sorted(folder.glob(_WEIGHTS))
-    kind = model_type(folder)
-    if not weights:
-        raise PlanError(f"{folder} is no checkpoint folder: it holds no {_WEIGHTS}")
-    names = ["config.json", *(path.name for path in weights), *other_files(kind, str(folder))]
-    there = [name for name in names if (folder / name).is_file()]
-    return digest(*(part for name in there for part in (name, path_digest(folder / name))))
+def _cached_commit(place: str, revision: str) -> str:
+    """Return the commit that a revision of a hub id has in the local cache: a branch may move, a commit does not."""
+    from huggingface_hub.constants import HF_HUB_CACHE
+
+    try:
+        reference = Path(HF_HUB_CACHE) / f"models--{place.replace('/', '--')}" / "refs" / revision
+        return reference.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError):
+        return ""
 
 
 def model_type(folder: Path) -> str:
@@ -105,10 +96,7 @@ def load_checkpoint(place: str, load: Callable[[str], Loaded]) -> Loaded:
 
 
 def check_weights(loading: Mapping[str, Any], place: str) -> None:
-    """Say that parameters are missing from the weights, where `loading`, what the loader reports, says so.
-
-    The library would go on with random numbers in their place.
-    """
+    """Raise where the loader reports parameters missing from the weights; the library would fill in random numbers."""
     missing = sorted(loading["missing_keys"])
     if missing:
         raise ModelError(
@@ -222,10 +210,8 @@ def _load_without_video(known: Any, place: str, options: HfOptions) -> Any:
         other = ", or show images with frames=images" if optional else ""
         raise ModelError(f"{known.__name__} of {place} needs torchvision, which is not installed; install it{other}")
     said = {"revision": options.revision, "trust_remote_code": False}
-    parts = {
-        "tokenizer": transformers.AutoTokenizer.from_pretrained(place, **said),
-        "image_processor": transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said),
-    }
+    image_processor = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said)
+    parts = {"tokenizer": transformers.AutoTokenizer.from_pretrained(place, **said), "image_processor": image_processor}
     settings, _ = known.get_processor_dict(place, revision=options.revision)
     # the library's check of each part's class takes no None, though the class itself does
     unchecked = type(known.__name__, (known,), {"check_argument_for_proper_class": lambda *_: None})

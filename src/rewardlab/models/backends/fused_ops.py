@@ -19,13 +19,9 @@ def fuse_norms(model: nn.Module) -> None:
     for module in list(model.modules()):
         for name, child in module.named_children():
             if type(child).__name__.endswith("RMSNorm") and "variance_epsilon" in vars(child):  # Gemma's are others
-                setattr(module, name, _fused_norm(child))
-
-
-def _fused_norm(norm: Any) -> nn.RMSNorm:
-    fused = nn.RMSNorm(norm.weight.shape, eps=norm.variance_epsilon, device="meta")
-    fused.weight = norm.weight
-    return fused
+                fused = nn.RMSNorm(child.weight.shape, eps=child.variance_epsilon, device="meta")
+                fused.weight = child.weight
+                setattr(module, name, fused)
 
 
 def patch_fused_ops(model: Any) -> None:
@@ -33,7 +29,11 @@ def patch_fused_ops(model: Any) -> None:
     tower = model.model.visual
     if isinstance(tower.patch_embed, nn.Linear):
         return
-    tower.patch_embed = _as_linear(tower.patch_embed.proj)
+    convolution = tower.patch_embed.proj  # its kernels do not overlap: one product of matrices over flat patches
+    weight = convolution.weight.flatten(1)
+    linear = nn.Linear(*weight.shape[::-1], bias=False, device="meta")
+    linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), convolution.bias
+    tower.patch_embed = linear
     if tower.config._attn_implementation == "sdpa":
         stretches = _Stretches()
         for block in tower.blocks:
@@ -53,14 +53,6 @@ def disable_cudnn_sdpa() -> AbstractContextManager[None]:
     backends = [SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
     context: AbstractContextManager[None] = sdpa_kernel(backends)
     return context
-
-
-def _as_linear(convolution: nn.Conv3d) -> nn.Linear:
-    """Return a convolution whose kernels do not overlap as one product of matrices over flat patches."""
-    weight = convolution.weight.flatten(1)
-    linear = nn.Linear(*weight.shape[::-1], bias=False, device="meta")
-    linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), convolution.bias
-    return linear
 
 
 class _Stretches:
@@ -97,7 +89,7 @@ class _TowerAttention(nn.Module):  # type: ignore[misc]
         if len(set(lengths)) == 1:
             mixed = self._attend([each.unflatten(0, (len(lengths), -1)) for each in inputs])
         else:
-            parts = zip(*(each.split(lengths) for each in inputs))
+            parts = zip(*(each.split(lengths) for each in inputs), strict=True)
             mixed = torch.cat([self._attend([each[None] for each in part]) for part in parts])
         output: Tensor = self.proj(mixed)
         return output

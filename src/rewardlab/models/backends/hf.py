@@ -8,8 +8,7 @@ from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.checkpoint import HfOptions, identify_checkpoint, load_checkpoint, load_for_scoring
 from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder, QwenPart, TokenSequence, VisualInput
-from rewardlab.models.external import all_settings, identity, read_arguments, shown_options
-from rewardlab.models.model_string import Pairs
+from rewardlab.models.contract import Pairs, all_settings, identity, read_arguments, shown_options
 from rewardlab.models.vlm import (
     AnswerFormat,
     Completion,
@@ -50,7 +49,7 @@ def name_hf(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm
     settings = {name: value for name, value in all_settings(HfOptions, given).items() if name != "revision"}
     return NamedVlm(
         identity("hf", settings, content),
-        lambda budget: load_checkpoint(argument, lambda place: _load(place, options)),
+        lambda _: load_checkpoint(argument, lambda place: _load(place, options)),
         shown_options(HfOptions, given),
     )
 
@@ -97,10 +96,6 @@ def _load(place: str, options: HfOptions) -> VisionLanguageModel:
             place, revision=options.revision, trust_remote_code=False
         )
         return QwenVL(load_for_scoring(place, options), tokenizer, options)
-    return _load_with_processor(place, config, options)
-
-
-def _load_with_processor(place: str, config: Any, options: HfOptions) -> VisionLanguageModel:
     from rewardlab.models.backends.checkpoint import load_processor
     from rewardlab.models.backends.processor_vlm import ProcessorVlm, prompt_renderer
 
@@ -126,6 +121,7 @@ class QwenVL:
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
     ) -> list[Completion | Failure]:
         """Return what the model writes after each prompt: always the likeliest token."""
+        del answer  # log-probabilities of its choices come from answer_probs
         states = self.network.prefill(self._sequences(prompts, self.builder.chat))
         return _in_order((state.prompts, self._generate(state, max_tokens)) for state in states)
 
@@ -149,24 +145,24 @@ class QwenVL:
         )
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
         rows = _in_order((state.prompts, torch.log_softmax(state.logits, dim=-1)) for state in states)
-        return [float(row[int(sequence.ids[-1])]) for row, sequence in zip(rows, sequences)]
+        return [float(row[int(sequence.ids[-1])]) for row, sequence in zip(rows, sequences, strict=True)]
 
     def _sequences(self, prompts: Sequence[Prompt], layout: Layout) -> list[TokenSequence]:
         """Return the prompts as tokens; a video that several prompts hold is prepared once."""
-        prepared = self._prepared({part for prompt in prompts for part in prompt.parts})
+        parts_shown = {part for prompt in prompts for part in prompt.parts}
+        shown = [part for part in parts_shown if not isinstance(part, str)]
+        visual_inputs = self.builder.visual_inputs(
+            [(part.frame[None], None) if isinstance(part, Image) else (part.frames, part.times) for part in shown]
+        )
+        prepared: dict[Part, QwenPart] = {part: part for part in parts_shown if isinstance(part, str)}
+        prepared |= dict(zip(shown, visual_inputs, strict=True))
         found = []
         for prompt in prompts:
             parts = [prepared[part] for part in prompt.parts]
             prefix = [part if isinstance(part, str) else prepared[part] for part in prompt.prefix]
-            found.append(layout(parts, prefix or _up_to_last_visual(parts)))
+            visual = [number for number, part in enumerate(parts, 1) if isinstance(part, VisualInput)]
+            found.append(layout(parts, prefix or parts[: max(visual, default=0)]))
         return found
-
-    def _prepared(self, parts: Iterable[Part]) -> dict[Part, QwenPart]:
-        shown = [part for part in parts if not isinstance(part, str)]
-        visual = self.builder.visual_inputs(
-            [(part.frame[None], None) if isinstance(part, Image) else (part.frames, part.times) for part in shown]
-        )
-        return {part: part for part in parts if isinstance(part, str)} | dict(zip(shown, visual))
 
     def _generate(self, state: "DecoderState", max_tokens: int) -> Iterator[Completion]:
         """Yield what the model writes after each prompt, until it ends its turn."""
@@ -174,10 +170,10 @@ class QwenVL:
         for _ in range(max_tokens):
             tokens = state.logits.argmax(dim=-1)
             written.append(tokens.tolist())
-            if all(self.end_tokens.intersection(row) for row in zip(*written)):
+            if all(self.end_tokens.intersection(row) for row in zip(*written, strict=True)):
                 break
             state = self.network.decode(state, tokens)
-        for row in zip(*written):
+        for row in zip(*written, strict=True):
             yield read_completion(row, self.end_tokens, self.tokenizer)
 
 
@@ -185,11 +181,6 @@ def _in_order(answers: Iterable[tuple[Sequence[int], Iterable[Given]]]) -> list[
     """Return what was given for some prompts and then for others in the order of all prompts."""
     found = {number: value for numbers, values in answers for number, value in zip(numbers, values, strict=True)}
     return [found[number] for number in range(len(found))]
-
-
-def _up_to_last_visual(parts: Sequence[QwenPart]) -> Sequence[QwenPart]:
-    visual = [number for number, part in enumerate(parts, 1) if isinstance(part, VisualInput)]
-    return parts[: max(visual, default=0)]
 
 
 HF = VlmBackend(

@@ -7,7 +7,7 @@ import time
 import weakref
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import Future
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -43,21 +43,6 @@ async def read_answer(response: httpx2.Response) -> bytes:
     if len(body) > most:
         raise ModelError(f"the server's answer is longer than {BODY_MB.value:,} MB, {BODY_MB.describe()}")
     return body
-
-
-async def read_error(response: httpx2.Response) -> str:
-    """Return the beginning of what the server sent with an error, as text whatever it holds."""
-    return (await _read_up_to(response, _ERROR_BYTES))[:_ERROR_BYTES].decode("utf-8", "replace")
-
-
-def error_message(text: str) -> str:
-    """Return what the server says went wrong."""
-    try:
-        said = parse_json(text)
-    except ValueError:
-        return text
-    error = said.get("error", said) if isinstance(said, dict) else said
-    return str(error.get("message", error) if isinstance(error, dict) else error)
 
 
 async def _read_up_to(response: httpx2.Response, most: int) -> bytes:
@@ -187,7 +172,7 @@ class HttpClient:
             async with asyncio.timeout(seconds), sent as response:
                 if response.status_code == 200:
                     return await read_answer(response)
-                said = await read_error(response)
+                said = (await _read_up_to(response, _ERROR_BYTES))[:_ERROR_BYTES].decode("utf-8", "replace")
         except TimeoutError:
             raise _TransientError(f"no answer within {seconds:.0f} s") from None
         except (httpx2.ConnectError, httpx2.UnsupportedProtocol) as error:
@@ -201,7 +186,12 @@ class HttpClient:
 
     def _error_of(self, url: str, response: httpx2.Response, body: str) -> Exception:
         """Return what a status other than 200 means: for the run, for this request, or for this attempt only."""
-        status, said = response.status_code, self.excerpt(error_message(body))
+        status, message = response.status_code, body
+        with suppress(ValueError):  # most servers send a JSON object with the message in it
+            sent = parse_json(body)
+            error = sent.get("error", sent) if isinstance(sent, dict) else sent
+            message = str(error.get("message", error) if isinstance(error, dict) else error)
+        said = self.excerpt(message)
         fatal = _FATAL_MESSAGES.get(status)
         if status in _FATAL_STATUSES or (fatal and fatal.search(body[:2000])):
             return StopRun(f"{url} answered {status}: {said}; {self._hint}")
@@ -236,10 +226,8 @@ def _close(client: httpx2.AsyncClient) -> None:
 def _retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the seconds that a Retry-After header asks for, as a number or as a date by the server's own clock."""
     asked = headers.get("retry-after", "")
-    try:
+    with suppress(ValueError):
         return max(0.0, float(asked))
-    except ValueError:
-        pass
     try:
         until = parsedate_to_datetime(asked)
         now = parsedate_to_datetime(headers["date"]) if "date" in headers else datetime.now(UTC)

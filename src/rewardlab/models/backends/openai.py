@@ -5,48 +5,46 @@ import json
 import os
 import re
 import time
+from base64 import b64encode
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
+from functools import cached_property
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
+from rewardlab.core.episode import Frames
 from rewardlab.core.errors import ModelError, PlanError, StopRun
 from rewardlab.core.limits import ANSWER_CHARACTERS
+from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Failure, ScoreInfo
-from rewardlab.models.backends.chat_completions import (
-    MAX_TOP_LOGPROBS,
-    TOO_LONG,
-    ChatReply,
-    RequestFormat,
-    Usage,
-    fallback_format,
-    known_reply,
-    message_content,
-    parse_reply,
-    request_body,
+from rewardlab.models.contract import (
+    SPEED,
+    Budget,
+    Pairs,
+    all_settings,
+    identity,
+    read_arguments,
+    read_url,
+    shown_options,
 )
-from rewardlab.models.contract import Budget
-from rewardlab.models.external import SPEED, all_settings, identity, read_arguments, shown_options
 from rewardlab.models.ledger import Ledger
-from rewardlab.models.model_string import Pairs, read_url
 from rewardlab.models.vlm import (
     AnswerFormat,
     Completion,
+    Image,
     NamedVlm,
     Prompt,
-    VisionLanguageModel,
     VlmBackend,
     choice_probs,
 )
 
 if TYPE_CHECKING:
-    from rewardlab.models.backends.http_client import RejectedRequest
+    from rewardlab.models.backends.http_client import HttpClient
 
 
 @dataclass(frozen=True)
@@ -96,19 +94,10 @@ def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> Name
     address = parts._replace(path=path, fragment="").geturl()
     return NamedVlm(
         identity("openai", all_settings(OpenAIOptions, given), model, address),
-        partial(_build, model, address, options),
+        lambda budget: OpenAIEndpoint(model, address, options, budget),
         shown_options(OpenAIOptions, given),
         server=True,
     )
-
-
-def _build(model: str, url: str, options: OpenAIOptions, budget: Budget) -> VisionLanguageModel:
-    if budget.max_cost is not None and min(options.input_price, options.output_price) < 0:
-        raise PlanError(
-            f"--max-cost needs the prices of {model}: add ?input_price=...&output_price=... per million tokens, "
-            "0 where it costs nothing"
-        )
-    return OpenAIEndpoint(model, url, options, budget)
 
 
 OPENAI = VlmBackend(
@@ -118,11 +107,180 @@ OPENAI = VlmBackend(
 )
 
 
+# The chat-completions protocol: what is sent to a server for a prompt, and what its reply says.
+
+MAX_TOP_LOGPROBS = 20  # log-probabilities per token that OpenAI and vLLM give at most
+_JPEG_QUALITY = 95  # high, so that what a perturbation did to the pixels survives
+_ROUNDING = 1e-3  # so far above 0 a log-probability may come out
+_MAX_LISTED = 200  # tokens in one place, and letters of one token: more than that is no log-probability of anything
+_MAX_FINISH = 40  # letters of why a reply ended
+_LOG_OF_ZERO = -9999.0  # as vLLM puts it: an infinity is no JSON
+_OPENING_ROOM = 200  # letters before a choice in which its opening stands
+TOO_LONG = "too long"  # why a reply has no text: it had more of it than is taken in
+
+
+@dataclass(frozen=True)
+class RequestFormat:
+    """What differs between servers: log-probabilities per token, the name of the length limit, a fixed temperature."""
+
+    top_logprobs: int = 0
+    limit: str = "max_tokens"
+    greedy: bool = True  # whether temperature 0 is asked for
+
+
+@dataclass(frozen=True)
+class ChatReply:
+    """What a server answered: the text, why it ended, and log-probabilities where it gives them.
+
+    `first` are those of the first token, `digit` those in the place of the choice that was asked for: the digit after
+    `ANSWER:`, and so it is called in every ledger. Without a text, `finish` says why there is none.
+    """
+
+    text: str | None
+    finish: str = ""
+    first: dict[str, float] | None = None
+    digit: dict[str, float] | None = None
+
+
+Usage = tuple[int | None, int | None]  # tokens read and written, None where the server does not say
+
+
+def request_body(model: str, content: str, max_tokens: int, form: RequestFormat) -> bytes:
+    """Return the JSON of one request; the content is JSON already."""
+    settings: dict[str, Any] = {"model": model, form.limit: max_tokens}
+    if form.greedy:
+        settings["temperature"] = 0
+    if form.top_logprobs:
+        settings |= {"logprobs": True, "top_logprobs": form.top_logprobs}
+    return f'{json.dumps(settings)[:-1]}, "messages": [{{"role": "user", "content": {content}}}]}}'.encode()
+
+
+def fallback_format(form: RequestFormat, rejection: str, *, needs_logprobs: bool) -> RequestFormat | None:
+    """Return how to ask a server that rejected a request, None where there is no other way."""
+    if form.limit == "max_tokens" and "max_completion_tokens" in rejection:
+        return replace(form, limit="max_completion_tokens")
+    if form.greedy and "temperature" in rejection:
+        return replace(form, greedy=False)
+    # some servers give 5, some none
+    fewer = {MAX_TOP_LOGPROBS: 5} if needs_logprobs else {MAX_TOP_LOGPROBS: 5, 5: 0}
+    return replace(form, top_logprobs=fewer[form.top_logprobs]) if form.top_logprobs in fewer else None
+
+
+def message_content(prompt: Prompt, *, as_video: bool) -> str:
+    """Return the parts of a prompt as JSON: frames as JPEG, or videos as mp4."""
+    content: list[str] = []  # put together by hand: images in base64 are nearly all of it and need no escaping
+    for part in prompt.parts:
+        if isinstance(part, str):
+            content.append(json.dumps({"type": "text", "text": part}))
+        elif isinstance(part, Image):
+            content.append(_image_part(part.frame))
+        elif as_video and len(part.frames) > 1:
+            from rewardlab.core.video_encoding import encode_bytes
+
+            content.append(_url_part("video_url", "video/mp4", encode_bytes(part.frames, part.fps, crf=18)))
+        else:
+            content += [_image_part(frame) for frame in part.frames]
+    return f"[{', '.join(content)}]"
+
+
+def _url_part(name: str, mime_type: str, data: bytes) -> str:
+    return f'{{"type": "{name}", "{name}": {{"url": "data:{mime_type};base64,{b64encode(data).decode()}"}}}}'
+
+
+def _image_part(frame: Frames) -> str:
+    import cv2
+
+    _, data = cv2.imencode(".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY])
+    return _url_part("image_url", "image/jpeg", bytes(data))
+
+
+def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Usage]:
+    """Parse the reply of a server; what is no JSON object, or only an error, is a ValueError."""
+    payload = parse_json(data, allow_nonfinite=True)
+    if not isinstance(payload, dict):
+        raise ValueError(f"expected a JSON object, got {type(payload).__name__}")
+    choices = payload.get("choices")
+    if not choices and payload.get("error"):
+        raise ValueError(f"the server sent an error: {payload['error']}")
+    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], dict) else {}
+    tokens = list(_tokens(choice))
+    text, finish = _text(choice.get("message")), choice.get("finish_reason")
+    if not isinstance(finish, str) or not finish:
+        finish = "unknown" if choices else "no choices"
+    if text is not None and len(text) > ANSWER_CHARACTERS.value:
+        text, finish = None, TOO_LONG
+    first = tokens[0][1] if tokens else None
+    reply = ChatReply(text, finish[:_MAX_FINISH], first, _at_choice(tokens, answer) if answer else None)
+    return reply, _usage(payload.get("usage"))
+
+
+def known_reply(record: Any) -> ChatReply | None:
+    """Return the reply that a ledger holds; None if it is no reply, or more than is taken in."""
+    try:
+        reply = ChatReply(**record)
+        places = [place for place in (reply.first, reply.digit) if place is not None]
+        sound = all(_logprob(value) <= _ROUNDING for place in places for value in place.values())
+    except (TypeError, ValueError, AttributeError):
+        return None
+    texts = isinstance(reply.finish, str) and (reply.text is None or isinstance(reply.text, str))
+    return reply if sound and texts and len(reply.text or "") <= ANSWER_CHARACTERS.value else None
+
+
+def _text(message: Any) -> str | None:
+    """Return what the model wrote; a refusal is what it wrote too."""
+    if not isinstance(message, dict):
+        return None
+    content = message.get("content")
+    if isinstance(content, list):  # some servers send a list of parts
+        content = "".join(str(part.get("text", "")) for part in content if isinstance(part, dict))
+    text = content or message.get("refusal")
+    return text if isinstance(text, str) else None
+
+
+def _tokens(choice: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
+    """Yield each written token, and it and the likeliest ones in its place; stop where the server sends nonsense."""
+    try:
+        for entry in choice["logprobs"]["content"]:
+            listed = [entry, *entry["top_logprobs"][:_MAX_LISTED]]
+            yield _token(entry), {_token(t): _logprob(t["logprob"]) for t in listed}
+    except (KeyError, TypeError, ValueError):
+        return
+
+
+def _token(entry: dict[str, Any]) -> str:
+    token = str(entry["token"])
+    if len(token) > _MAX_LISTED:
+        raise ValueError(f"expected a token, got {len(token):,} characters")
+    return token
+
+
+def _logprob(value: Any) -> float:
+    if not float(value) <= _ROUNDING:
+        raise ValueError(f"expected the logarithm of a probability, got {value}")
+    return max(float(value), _LOG_OF_ZERO)
+
+
+def _at_choice(tokens: list[tuple[str, dict[str, float]]], answer: AnswerFormat) -> dict[str, float] | None:
+    """Return the log-probabilities in the place of the first choice that stands after the opening."""
+    written, opening = "", answer.written_opening
+    for token, top in tokens:
+        if token.strip() in answer.choices and opening.search(written[-_OPENING_ROOM:]):
+            return top
+        written += token
+    return None
+
+
+def _usage(usage: Any) -> Usage:
+    if not isinstance(usage, dict):
+        return None, None
+    counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
+    read, wrote = (count if isinstance(count, int) and count >= 0 else None for count in counts)
+    return read, wrote
+
+
 # A vision-language model behind an OpenAI-compatible endpoint, asked many prompts at once and never twice the same.
 
 _ANSWER_TOKENS = 128  # a server cannot be given the opening of the reply, so it writes up to the choice
-
-
 _PaidReply = tuple[ChatReply | Failure, ScoreInfo]  # the info says how many tokens it took and what it cost
 
 
@@ -137,21 +295,30 @@ class _ChatRequest:
 
 
 class OpenAIEndpoint:
-    """One model of one server; it lives as long as the run, with its connections and its ledger.
-
-    `url` is the full address of its chat completions.
-    """
+    """One model of one server, by the address of its chat completions; connections and ledger open on first use."""
 
     def __init__(self, model: str, url: str, options: OpenAIOptions, budget: Budget) -> None:
-        from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
-
-        self._model, self._url, self._options = model, url, options
-        self._ledger = Ledger(budget, f"{model}@{url}")
-        policy = RetryPolicy(options.concurrency, options.retries, options.timeout)
-        hint = f"check the model's name, the address, and the key in {options.key_env}"
-        self._client = HttpClient(policy, options.api_key(), hint)
+        if budget.max_cost is not None and min(options.input_price, options.output_price) < 0:
+            raise PlanError(
+                f"--max-cost needs the prices of {model}: add ?input_price=...&output_price=... per million tokens, "
+                "0 where it costs nothing"
+            )
+        self._model, self._url, self._options, self._budget = model, url, options, budget
+        self._key = options.api_key()
         self._format = RequestFormat(0 if options.logprobs == "off" else MAX_TOP_LOGPROBS)
         self._format_works = False  # whether the server has answered a request in this format
+
+    @cached_property
+    def _ledger(self) -> Ledger:
+        return Ledger(self._budget, f"{self._model}@{self._url}")
+
+    @cached_property
+    def _client(self) -> "HttpClient":
+        from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
+
+        policy = RetryPolicy(self._options.concurrency, self._options.retries, self._options.timeout)
+        hint = f"check the model's name, the address, and the key in {self._options.key_env}"
+        return HttpClient(policy, self._key, hint)
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
@@ -160,17 +327,17 @@ class OpenAIEndpoint:
         return [_completion(reply, usage) for reply, usage in self._chat(prompts, max_tokens, answer)]
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
-        """Return the probabilities of the choices in the place where the model wrote one.
-
-        A server lists only the likeliest tokens; a choice that is not among them gets 0.
-        """
-        return [_choice_probs(reply, answer) for reply, _ in self._chat(prompts, _ANSWER_TOKENS, answer)]
+        """Return the probabilities of the choices where the model wrote one; 0 for one that is not listed."""
+        none = f"the server gives no log-probabilities after {answer.opening.strip()!r}"
+        return [
+            reply
+            if isinstance(reply, Failure)
+            else choice_probs(reply.digit or {}, answer.choices) or Failure(none, reply.text)
+            for reply, _ in self._chat(prompts, _ANSWER_TOKENS, answer)
+        ]
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
-        """Return, per prompt, the log-probability that the reply begins with the continuation, a single token.
-
-        A server lists only the likeliest tokens; where the continuation is not among them there is a Failure.
-        """
+        """Return the log-probability that each reply begins with this token; a Failure if it is not listed."""
         return [_first_token_logprob(reply, continuation.strip()) for reply, _ in self._chat(prompts, 1, None)]
 
     def _chat(self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None) -> list[_PaidReply]:
@@ -243,20 +410,16 @@ class OpenAIEndpoint:
             try:
                 reply = await self._client.send(http, lambda data: parse_reply(data, request.answer), deadline)
             except RejectedRequest as rejection:
-                other = self._other_format(form, rejection)
-                if other is None:
+                other = None if form == self._format else self._format
+                if not self._format_works:
+                    needs_logprobs = self._options.logprobs == "on"
+                    other = fallback_format(form, str(rejection), needs_logprobs=needs_logprobs)
+                if other is None or rejection.status not in (400, 422):
                     raise
                 form = other
             else:
                 self._format, self._format_works = form, True
                 return reply
-
-    def _other_format(self, form: RequestFormat, rejection: "RejectedRequest") -> RequestFormat | None:
-        if rejection.status not in (400, 422):
-            return None
-        if self._format_works:
-            return None if form == self._format else self._format
-        return fallback_format(form, str(rejection), needs_logprobs=self._options.logprobs == "on")
 
 
 def _cost(usage: Usage, options: OpenAIOptions) -> float | None:
@@ -275,13 +438,6 @@ def _completion(reply: ChatReply | Failure, usage: ScoreInfo) -> Completion | Fa
     if reply.text is None:
         return Failure(f"missing answer: the server sent no text (it ended with {reply.finish!r})", info=usage)
     return Completion(reply.text, reply.finish, reply.digit, usage)
-
-
-def _choice_probs(reply: ChatReply | Failure, answer: AnswerFormat) -> tuple[float, ...] | Failure:
-    if isinstance(reply, Failure):
-        return reply
-    probs = choice_probs(reply.digit or {}, answer.choices)
-    return probs or Failure(f"the server gives no log-probabilities after {answer.opening.strip()!r}", reply.text)
 
 
 def _first_token_logprob(reply: ChatReply | Failure, token: str) -> float | Failure:

@@ -8,20 +8,21 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from inspect import signature
 from typing import Any, TypeVar
 
 import numpy as np
 from jinja2 import TemplateError
 
-from rewardlab.core.episode import Frames
+from rewardlab.core.episode import Frames, fingerprint_frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.checkpoint import HfOptions
-from rewardlab.models.backends.feature_cache import FEATURES, ImageFeatureCache
 from rewardlab.models.vlm import (
     AnswerFormat,
     Completion,
     Image,
+    LRUCache,
     Part,
     Prompt,
     Video,
@@ -166,7 +167,10 @@ class PromptRenderer:
             shown["images"] = [[_pillow(self._shrunk(frame)) for frame in prompt.images] for prompt in prompts]
             shown["images_kwargs"] = dict(self.image_settings)
         if prompts[0].videos:
-            shown["videos"] = [[self._shrunk_video(video) for video in prompt.videos] for prompt in prompts]
+            shown["videos"] = [
+                [np.stack([self._shrunk(frame) for frame in video.frames]) for video in prompt.videos]
+                for prompt in prompts
+            ]
             metadata = [[_metadata(video) for video in prompt.videos] for prompt in prompts]
             shown["videos_kwargs"] = {"video_metadata": metadata, "do_sample_frames": False}
         begun = bos is not None and texts[0].startswith(bos)  # by the template
@@ -219,9 +223,6 @@ class PromptRenderer:
         size = max(1, int(width * scale)), max(1, int(height * scale))
         return np.asarray(_pillow(frame).resize(size, Resampling.BICUBIC))
 
-    def _shrunk_video(self, video: Video) -> Frames:
-        return np.stack([self._shrunk(frame) for frame in video.frames])
-
 
 def prompt_renderer(processor: Any, place: str, options: HfOptions) -> PromptRenderer:
     """Return what writes prompts for a processor, having tried how its chat template shows images and videos."""
@@ -263,6 +264,62 @@ def _metadata(video: Video) -> Any:
     )
 
 
+# Features of images for models of transformers that take them in place of pixels: an image seen before is not encoded.
+#
+# The library itself encodes images before it reads a prompt and hands the features over as `mm_encoder_outputs`; which
+# models take them is in the signature of their forward pass. Only where pixels are one picture per image, and nothing
+# else goes to the vision tower with them, is it sure that the features of an image are the same in every batch.
+
+FEATURES = "mm_encoder_outputs"
+
+
+class ImageFeatureCache:
+    """The features that a model's vision tower gave, in at most so many bytes; with 0 bytes nothing is kept."""
+
+    def __init__(self, model: Any, max_bytes: int) -> None:
+        self.model = model
+        self.cache: LRUCache[Any] = LRUCache(max_bytes)
+        self.reuse = max_bytes > 0 and FEATURES in signature(model.forward).parameters
+        self.stacked = False  # some towers give one tensor for all images, others a list
+
+    def fill_in(self, inputs: Mapping[str, Any], images: Sequence[Frames]) -> dict[str, Any]:
+        """Return the inputs of a batch that shows these images, with features in place of pixels where that is sure."""
+        import torch
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        if not self._is_one_picture_each(inputs, len(images)):
+            return dict(inputs)
+        pixels = inputs["pixel_values"]
+        keys = [fingerprint_frames(image) for image in images]
+        missing = {key: row for row, key in enumerate(keys) if self.cache.get(key) is None}
+        found = {key: self.cache.get(key) for key in keys if key not in missing}
+        if missing:
+            encoded = self._encode(pixels[list(missing.values())])
+            if len(encoded) != len(missing):
+                self.reuse = False
+                return dict(inputs)
+            for key, features in zip(missing, encoded, strict=True):
+                found[key] = features
+                self.cache.put(key, features, features.nbytes)
+        others = {name: value for name, value in inputs.items() if name != "pixel_values"}
+        features = [found[key] for key in keys]
+        output = BaseModelOutputWithPooling(pooler_output=torch.stack(features) if self.stacked else features)
+        return others | {FEATURES: {"image": output}}
+
+    def _is_one_picture_each(self, inputs: Mapping[str, Any], images: int) -> bool:
+        if not self.reuse or "pixel_values" not in inputs:
+            return False
+        taken = signature(self.model.base_model.get_image_features).parameters
+        alone = [name for name in inputs if name in taken] == ["pixel_values"]
+        return alone and inputs["pixel_values"].ndim == 4 and len(inputs["pixel_values"]) == images
+
+    def _encode(self, pixels: Any) -> list[Any]:
+        """Return the features of each picture; copies, since views would keep the whole batch alive."""
+        found = self.model.base_model.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
+        self.stacked = not isinstance(found, list | tuple)
+        return [features.clone() for features in found]
+
+
 _MAX_FRAMES = 128  # in one pass, whatever the number of prompts
 
 Reply = TypeVar("Reply")
@@ -272,18 +329,23 @@ class ProcessorVlm:
     """A checkpoint of transformers; neighbouring prompts that show frames alike are one batch."""
 
     def __init__(self, model: Any, renderer: PromptRenderer, reuse_bytes: int) -> None:
+        from transformers import GenerationConfig
+
         self.model = model
         self.features = ImageFeatureCache(model, reuse_bytes)
         self.renderer = renderer
         self.tokenizer = renderer.processor.tokenizer
         self.end_tokens = end_tokens(model, self.tokenizer.eos_token_id)
         self.context = model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
-        model.generation_config = _greedy(self.end_tokens, self.tokenizer.pad_token_id)
+        model.generation_config = GenerationConfig(  # without what the checkpoint adds, such as sampling and penalties
+            do_sample=False, eos_token_id=sorted(self.end_tokens), pad_token_id=self.tokenizer.pad_token_id
+        )
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
     ) -> list[Completion | Failure]:
         """Return what the model writes after each prompt: always the likeliest token."""
+        del answer  # log-probabilities of its choices come from answer_probs
 
         def write(inputs: Any) -> list[Completion]:
             length = inputs["input_ids"].shape[1]
@@ -309,7 +371,7 @@ class ProcessorVlm:
 
         def logprobs(inputs: Any) -> list[float]:
             rows = self._last_token_logits(inputs).log_softmax(dim=-1)
-            return [float(row[token]) for row, token in zip(rows, inputs["input_ids"][:, -1].tolist())]
+            return [float(row[token]) for row, token in zip(rows, inputs["input_ids"][:, -1].tolist(), strict=True)]
 
         return self._ask([self.renderer.open_turn(prompt, continuation) for prompt in prompts], logprobs)
 
@@ -344,8 +406,13 @@ class ProcessorVlm:
             raise ModelError(
                 f"{name} adds text after the reply, so that no answer can be asked for; use answer=generate"
             )
-        ids = inputs["input_ids"]
-        read = {name: value[:, :-1] if _is_per_token(name, value, ids) else value for name, value in inputs.items()}
+        shape = inputs["input_ids"].shape
+        read = {
+            name: value[:, :-1]
+            if not name.startswith("pixel") and name != FEATURES and value.shape[:2] == shape
+            else value
+            for name, value in inputs.items()
+        }
         made = self.model.generate(**read, max_new_tokens=1, return_dict_in_generate=True, output_logits=True)
         return made.logits[0].float()
 
@@ -363,7 +430,8 @@ def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[Rende
     """Yield neighbours of the same layout together, up to a number of frames, and failures alone."""
     batch: list[RenderedPrompt] = []
     for prompt in prompts:
-        if batch and (isinstance(prompt, Failure) or not _joins(batch, prompt)):
+        joins = not isinstance(prompt, Failure) and bool(batch) and prompt.layout == batch[0].layout
+        if batch and not (joins and (len(batch) + 1) * batch[0].frames <= _MAX_FRAMES):
             yield batch
             batch = []
         if isinstance(prompt, Failure):
@@ -372,18 +440,3 @@ def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[Rende
             batch.append(prompt)
     if batch:
         yield batch
-
-
-def _joins(batch: Sequence[RenderedPrompt], prompt: RenderedPrompt) -> bool:
-    return prompt.layout == batch[0].layout and (len(batch) + 1) * prompt.frames <= _MAX_FRAMES
-
-
-def _is_per_token(name: str, value: Any, ids: Any) -> bool:
-    return not name.startswith("pixel") and name != FEATURES and value.shape[:2] == ids.shape
-
-
-def _greedy(ends: set[int], padding: int) -> Any:
-    """Return settings of generation without what the checkpoint adds, such as sampling and penalties."""
-    from transformers import GenerationConfig
-
-    return GenerationConfig(do_sample=False, eos_token_id=sorted(ends), pad_token_id=padding)

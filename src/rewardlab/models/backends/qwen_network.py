@@ -13,9 +13,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from rewardlab.models.backends.feature_cache import LRUCache
 from rewardlab.models.backends.fused_ops import disable_cudnn_sdpa, patch_fused_ops
 from rewardlab.models.backends.qwen_prompt import MERGE, TEXT, Family, FramePair, Ints, TokenSequence, patchify
+from rewardlab.models.vlm import LRUCache
 
 SHARED, PADDING = -1, -2  # owners of tokens that every prompt of a row sees, or none
 
@@ -47,7 +47,7 @@ def chain_prompts(prompts: Sequence[TokenSequence], start: int) -> TokenBatch:
     """Return what follows the first `start` tokens, which the prompts have in common, one after the other."""
     ends = np.cumsum([len(prompt) - start for prompt in prompts])
     batch = _empty((1, int(ends[-1])), prompts)
-    for owner, (prompt, end) in enumerate(zip(prompts, ends.tolist())):
+    for owner, (prompt, end) in enumerate(zip(prompts, ends.tolist(), strict=True)):
         _write(batch, 0, slice(end - (len(prompt) - start), end), prompt, start, owner=owner)
     batch.last[1][:] = ends - 1
     return batch
@@ -105,17 +105,14 @@ class PrefixCache:
         return common[best], [_first_tokens(*layer, common[best]) for layer in found[1]]
 
     def store(self, prompt: TokenSequence, kv_cache: Any, row: int) -> KVCache:
-        """Keep the prefix of a prompt that stands in a row of a cache of transformers, and return it.
-
-        It is copied, since a view would keep the whole batch alive.
-        """
+        """Keep a copy of a prompt's prefix, which stands in a row of a cache of transformers, and return it."""
         prefix = prompt.truncated(prompt.prefix_length)
         rows = [(layer.keys[row : row + 1], layer.values[row : row + 1]) for layer in kv_cache.layers]
         parts = [_first_tokens(*layer, len(prefix)) for layer in rows]
         size = sum(keys.nbytes + values.nbytes for keys, values in parts)
         if size > self.cache.max_bytes:
             return parts
-        copied = [(keys.clone(), values.clone()) for keys, values in parts]
+        copied = [(keys.clone(), values.clone()) for keys, values in parts]  # a view would keep the whole batch alive
         self.cache.put(prefix.prefix_key, (replace(prefix, pairs=()), copied), size)
         return copied
 
@@ -149,7 +146,7 @@ class VisionEncoder:
         for batch in _batches(list(missing.values()), _MAX_PATCHES[self.tower.device.type] * self.family.patch_size**2):
             with torch.inference_mode(), disable_cudnn_sdpa():
                 encoded = self._run(batch)
-            for pair, value in zip(batch, encoded):
+            for pair, value in zip(batch, encoded, strict=True):
                 features[pair.key] = value
                 self.cache.put(pair.key, value, value.nbytes)
         return {key: value for key, value in features.items() if value is not None}
@@ -217,13 +214,20 @@ class QwenNetwork:
             return
         features = self.vision.encode([pair for prompt in prompts for pair in prompt.pairs])
         whole: dict[int, TokenSequence] = {}
-        for group in _by_prefix(prompts):
+        groups: dict[str, dict[int, TokenSequence]] = {}
+        for number, prompt in enumerate(prompts):
+            groups.setdefault(prompt.prefix_key, {})[number] = prompt
+        for group in groups.values():
             start, kv_cache = self._prefix(group, features)
             if not start:
                 whole |= group
                 continue
             for some in self._batches(group, start, _MAX_CHAINED):
-                yield self._go_on(some, start, kv_cache, features)
+                state = self._read(some, chain_prompts(list(some.values()), start), kv_cache, features)
+                first = next(iter(some.values()))
+                if start < min(first.prefix_length, len(first) - 1):
+                    self.prefixes.store(first, state.kv_cache, 0)
+                yield state
         for some in self._batches(whole, 0, _MAX_STACKED[self.model.device.type]):
             yield self._read_whole(some, features)
 
@@ -252,10 +256,7 @@ class QwenNetwork:
         return not self.attention.startswith("flash")
 
     def _prefix(self, group: Group, features: Features) -> tuple[int, KVCache]:
-        """Return how much of their common prefix these prompts need not read, and its keys and values.
-
-        It is read here if several go on from it.
-        """
+        """Return how much of their common prefix these prompts need not read; several have it read here."""
         prompts = list(group.values())
         length = min(prompts[0].prefix_length, min(map(len, prompts)) - 1)  # one token at least is left to read
         prefix = prompts[0].truncated(length)
@@ -264,14 +265,6 @@ class QwenNetwork:
             state = self._read({0: prefix}, chain_prompts([prefix], start), kv_cache, features)
             return length, self.prefixes.store(prefix, state.kv_cache, 0)
         return start, kv_cache
-
-    def _go_on(self, group: Group, start: int, kv_cache: KVCache, features: Features) -> DecoderState:
-        """Read prompts from the end of what they have in common and is cached."""
-        prompts = list(group.values())
-        state = self._read(group, chain_prompts(prompts, start), kv_cache, features)
-        if start < min(prompts[0].prefix_length, len(prompts[0]) - 1):
-            self.prefixes.store(prompts[0], state.kv_cache, 0)
-        return state
 
     def _read_whole(self, group: Group, features: Features) -> DecoderState:
         """Read prompts from their first token on."""
@@ -292,7 +285,12 @@ class QwenNetwork:
         shown = [part for prompt in group.values() for part in _shown(prompt, start, features)]
         with torch.inference_mode():
             embedded = self.model.get_input_embeddings()(self._on_device(batch.ids))
-            deepstack = self._insert_features(embedded, batch, shown)
+            deepstack: dict[str, Any] = {}
+            if shown:
+                visual, inserted = self._on_device(batch.visual), torch.cat(shown, dim=1)
+                embedded[visual] = inserted[0]
+                if len(inserted) > 1:  # what the deeper layers are given
+                    deepstack = {"visual_pos_masks": visual, "deepstack_visual_embeds": list(inserted[1:])}
             hidden = self._forward(embedded, batch.positions, mask, cache, deepstack)
             rows, places = map(self._on_device, batch.last)
             logits = self.model.lm_head(hidden[rows, places]).float()
@@ -307,17 +305,6 @@ class QwenNetwork:
             return mask
         lowest = torch.finfo(self.model.dtype).min
         return torch.zeros(mask.shape, dtype=self.model.dtype, device=self.device).masked_fill_(~mask, lowest)
-
-    def _insert_features(self, embedded: torch.Tensor, batch: TokenBatch, shown: list[torch.Tensor]) -> dict[str, Any]:
-        """Put features where images and videos stand, and return what the deeper layers are given of them."""
-        if not shown:
-            return {}
-        visual = self._on_device(batch.visual)
-        inserted = torch.cat(shown, dim=1)
-        embedded[visual] = inserted[0]
-        if len(inserted) == 1:
-            return {}
-        return {"visual_pos_masks": visual, "deepstack_visual_embeds": list(inserted[1:])}
 
     def _on_device(self, array: NDArray[Any]) -> torch.Tensor:
         """Return an array where the model is; to a GPU it is sent without waiting for the work before it."""
@@ -340,13 +327,6 @@ class QwenNetwork:
             )
         hidden: torch.Tensor = output.last_hidden_state
         return hidden
-
-
-def _by_prefix(prompts: Sequence[TokenSequence]) -> list[Group]:
-    groups: dict[str, dict[int, TokenSequence]] = {}
-    for number, prompt in enumerate(prompts):
-        groups.setdefault(prompt.prefix_key, {})[number] = prompt
-    return list(groups.values())
 
 
 def _shown(prompt: TokenSequence, start: int, features: Features) -> Iterator[torch.Tensor]:

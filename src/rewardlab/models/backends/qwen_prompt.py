@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames, fingerprint_frames
 from rewardlab.core.seeding import digest
-from rewardlab.models.backends.feature_cache import LRUCache
-from rewardlab.models.vlm import map_frames, merge_texts
+from rewardlab.models.vlm import LRUCache, map_frames, merge_texts
 
 MERGE = 2  # patches along each side that become one token
 FRAMES_PER_PATCH = 2
@@ -206,23 +205,16 @@ class PromptBuilder:
         """Return several videos or images in pairs of frames; the hash of each pair is made here, once."""
         pairs = [_in_pairs(frames) for frames, _ in shown]
         hashes = iter(map_frames(fingerprint_frames, itertools.chain.from_iterable(pairs)))
-        return [
-            VisualInput(tuple(self._frame_pair(pair, next(hashes)) for pair in each), times)
-            for each, (_, times) in zip(pairs, shown)
-        ]
-
-    def _frame_pair(self, pair: Frames, fingerprint: str) -> FramePair:
-        size = frame_size(pair.shape[1], pair.shape[2], self.family, self.max_pixels)
-        return FramePair(digest(fingerprint, *size), pair, size)
+        found = []
+        for each, (_, times) in zip(pairs, shown, strict=True):
+            size = frame_size(each.shape[2], each.shape[3], self.family, self.max_pixels)
+            made = tuple(FramePair(digest(next(hashes), *size), pair, size) for pair in each)
+            found.append(VisualInput(made, times))
+        return found
 
     def chat(self, parts: Sequence[QwenPart], prefix: Sequence[QwenPart], reply: str = "") -> TokenSequence:
         """Return the user's turn and the beginning of the reply; `prefix` is what many turns begin with."""
-        closing: list[_Segment] = [
-            _SpecialToken("<|im_end|>"),
-            "\n",
-            _SpecialToken("<|im_start|>"),
-            "assistant\n" + reply,
-        ]
+        closing = (_SpecialToken("<|im_end|>"), "\n", _SpecialToken("<|im_start|>"), "assistant\n" + reply)
         return self._sequence([*self._turn(parts), *closing], self._turn(prefix))
 
     def reply_ids(self, reply: str) -> list[int]:
@@ -248,10 +240,12 @@ class PromptBuilder:
         if visual.times is None:
             yield from _marked(_VisionBlock(visual.pairs, IMAGE, 1.0))
         elif not self.family.timestamps:
-            step = self.positions_per_second * FRAMES_PER_PATCH * _frame_interval(visual.times)
+            times = visual.times
+            interval = float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 1.0  # mean seconds
+            step = self.positions_per_second * FRAMES_PER_PATCH * interval
             yield from _marked(_VisionBlock(visual.pairs, VIDEO, step))
         else:
-            for pair, seconds in zip(visual.pairs, _in_pairs(visual.times)):
+            for pair, seconds in zip(visual.pairs, _in_pairs(visual.times), strict=True):
                 yield f"<{seconds.mean():.1f} seconds>"
                 yield from _marked(_VisionBlock((pair,), VIDEO, 1.0))
 
@@ -279,17 +273,16 @@ class PromptBuilder:
             if isinstance(segment, _VisionBlock):
                 tokens = self._vision_tokens(segment, start)
             else:
-                tokens = self._text_tokens(segment, start)
+                ids = self._ids(segment)
+                positions = np.tile(start + np.arange(len(ids)), (3, 1))
+                tokens = ids, np.full(len(ids), TEXT), positions, ids
             self.row_cache.put(key, tokens, sum(part.nbytes for part in tokens))
         return tokens
 
-    def _text_tokens(self, text: str | _SpecialToken, start: int) -> _Tokens:
-        ids = self.id_cache[text] if text in self.id_cache else self._ids(text)
-        positions = np.tile(start + np.arange(len(ids)), (3, 1))
-        return ids, np.full(len(ids), TEXT), positions, ids
-
     def _ids(self, text: str | _SpecialToken) -> Ints:
         """Return the ids of a text; most come again in every prompt, so they are cached."""
+        if text in self.id_cache:
+            return self.id_cache[text]
         if isinstance(text, _SpecialToken):
             ids = np.array([self.tokenizer.convert_tokens_to_ids(text.name)])
         else:
@@ -318,8 +311,3 @@ def _in_pairs(values: NDArray[Any]) -> NDArray[Any]:
     if len(values) % FRAMES_PER_PATCH:
         values = np.concatenate([values, values[-1:]])
     return values.reshape(-1, FRAMES_PER_PATCH, *values.shape[1:])
-
-
-def _frame_interval(times: Seconds) -> float:
-    """Return the mean seconds from one frame to the next; 1 where there is no next."""
-    return float(times[-1] - times[0]) / (len(times) - 1) if len(times) > 1 else 1.0

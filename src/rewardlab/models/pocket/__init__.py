@@ -1,24 +1,31 @@
-"""The entries, the files of a variant, the split it was trained with."""
+"""The entries, the files of a variant, the precision it runs in, the split it was trained with."""
 
+import json
+import os
+import platform
+import re
+import stat
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.records import read_json
-from rewardlab.models.contract import Budget, ModelEntry, NamedModel, RewardModel
-from rewardlab.models.external import identity, path_digest, read_arguments
-from rewardlab.models.model_string import ModelString, canonical_name
-from rewardlab.models.pocket.parallel_onnx import Precision, choose_precision, int8_image_encoder
+from rewardlab.models.contract import (
+    Budget,
+    ModelEntry,
+    ModelString,
+    NamedModel,
+    RewardModel,
+    canonical_name,
+    identity,
+    path_digest,
+    read_arguments,
+)
 
 WEIGHTS = Path(__file__).with_name("weights")
 WORD_VECTORS = WEIGHTS / "word_vectors.npz"
-_CAVEAT = "It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little."
-_SUMMARIES = {
-    "pocket": "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only; "
-    "pocket:FOLDER/VARIANT for one that you trained",
-    "pocket-plain": "the same, trained on clean frames only",
-}
+_MOST_FACTS = 1 << 20  # bytes of a variant's JSON file; ours have a few thousand
 
 
 def variant_files(stem: Path) -> tuple[Path, ...]:
@@ -27,13 +34,15 @@ def variant_files(stem: Path) -> tuple[Path, ...]:
     return (WORD_VECTORS, *(stem.with_name(f"{stem.name}.{part}") for part in parts))
 
 
-def _trained_tasks(stem: Path) -> tuple[str, ...]:
-    """Return the tasks that a variant was trained on, as its settings say; nothing where they do not."""
+def read_facts(path: Path) -> Any:
+    """Return what the JSON file of a variant records; a ValueError says what is wrong with it."""
+    found = path.stat()
+    if not stat.S_ISREG(found.st_mode) or found.st_size > _MOST_FACTS:  # a pipe may have no end
+        raise ValueError(f"expected a file of at most {_MOST_FACTS:,} bytes")
     try:
-        found = read_json(variant_files(stem)[-1])["trained_tasks"]
-    except (OSError, ValueError, KeyError, TypeError):  # what is wrong with them is said when the model is loaded
-        return ()
-    return tuple(map(str, found)) if isinstance(found, list) else ()
+        return json.loads(path.read_bytes())
+    except RecursionError:
+        raise ValueError("too many lists and objects inside each other") from None
 
 
 def _name(string: ModelString, variant: str) -> NamedModel:
@@ -46,24 +55,74 @@ def _name(string: ModelString, variant: str) -> NamedModel:
         raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
     precision = choose_precision(stem)
     encoder = int8_image_encoder(stem) if precision == "int8" else image_encoder
-    files = (word_vectors, encoder, *others)
+    try:
+        tasks = read_facts(others[-1])["trained_tasks"]
+    except (OSError, ValueError, KeyError, TypeError):  # what is wrong with them is said when the model is loaded
+        tasks = ()
     return NamedModel(
         canonical_name(string, ()),
-        identity("pocket", {"precision": precision}, *map(path_digest, files)),
+        identity("pocket", {"precision": precision}, *map(path_digest, (word_vectors, encoder, *others))),
         False,
         partial(_build, stem, precision),
-        caveat=_CAVEAT,
-        trained_tasks=_trained_tasks(stem),
+        caveat="It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little.",
+        trained_tasks=tuple(map(str, tasks)) if isinstance(tasks, list) else (),
     )
 
 
-def _build(stem: Path, precision: Precision, budget: Budget) -> RewardModel:
+def _build(stem: Path, precision: "Precision", _budget: Budget) -> RewardModel:
     from rewardlab.models.pocket.inference import open_pocket
 
     return open_pocket(stem, precision)
 
 
-POCKET = {name: ModelEntry(summary, partial(_name, variant=name)) for name, summary in _SUMMARIES.items()}
+POCKET = {
+    "pocket": ModelEntry(
+        "small learned model, trained on simulated rollouts under perturbations; knows Meta-World only; "
+        "pocket:FOLDER/VARIANT for one that you trained",
+        partial(_name, variant="pocket"),
+    ),
+    "pocket-plain": ModelEntry("the same, trained on clean frames only", partial(_name, variant="pocket-plain")),
+}
+
+
+# The precision of pocket's image encoder: int8 where that graph is there and the processor has int8 dot products.
+
+Precision = Literal["int8", "float32"]
+
+INT8_VARIABLE = "REWARDLAB_POCKET_INT8"  # environment variable; 0 or 1 takes the choice out of the processor's hands
+# x86 without these sums int8 products in 16 bits, which overflow: int8 would be wrong there, not only slow.
+_DOT_PRODUCTS = frozenset(("avx512_vnni", "avx_vnni", "asimddp"))
+
+
+def int8_image_encoder(stem: Path) -> Path:
+    """Return where a variant has the int8 graph of its image encoder; not every variant has one."""
+    return stem.with_name(f"{stem.name}.image_encoder.int8.onnx")
+
+
+def choose_precision(stem: Path) -> Precision:
+    """Return the precision in which a variant runs on this machine; REWARDLAB_POCKET_INT8 set to 0 or 1 forces it."""
+    asked, int8 = os.environ.get(INT8_VARIABLE, "").strip(), int8_image_encoder(stem)
+    if asked not in ("", "0", "1"):
+        raise PlanError(f"{INT8_VARIABLE} must be 0 or 1, or not set, got {asked[:40]!r}")
+    if asked == "1" and not int8.exists():
+        raise PlanError(f"{INT8_VARIABLE}=1 asks for {int8}, which is missing; unset it to run float32")
+    return "int8" if asked == "1" or (asked == "" and int8.exists() and has_int8_dot_products()) else "float32"
+
+
+def has_int8_dot_products() -> bool:
+    """Return whether this processor is known to multiply and sum int8 in one instruction."""
+    if platform.system() == "Darwin":
+        return platform.machine() == "arm64"
+    try:
+        return lists_int8_dot_products(Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # neither Linux nor macOS
+        return False
+
+
+def lists_int8_dot_products(cpuinfo: str) -> bool:
+    """Return whether every core that a text like /proc/cpuinfo describes has int8 dot products."""
+    cores = re.findall(r"^(?:flags|Features)[ \t]*:(.*)$", cpuinfo, re.MULTILINE)
+    return bool(cores) and all(_DOT_PRODUCTS & set(core.split()) for core in cores)
 
 
 # The catalog split of a variant: what it was trained with and what was held out, as its own file records it.
@@ -98,7 +157,7 @@ class CatalogSplit:
 def read_split(path: Path) -> CatalogSplit:
     """Return the split that a JSON file records; DataError if it records none."""
     try:
-        facts = read_json(path)
+        facts = read_facts(path)
         train, held_out = facts["trained_with"], facts["held_out"]
         lists = (train["perturbations"], train["worlds"], held_out["perturbations"], held_out["worlds"])
     except (KeyError, TypeError, ValueError) as error:

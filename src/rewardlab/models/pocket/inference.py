@@ -1,35 +1,40 @@
 """From clips to scores: resize, encode once, pad, predict."""
 
+import os
+import re
 import secrets
+import unicodedata
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache, cached_property, lru_cache
+from itertools import chain
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import cv2
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
+from scipy.special import log_softmax, softmax
 
 from rewardlab.core.episode import Episode, Frames, GrowingClip, show_only
 from rewardlab.core.errors import ModelError
-from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
-from rewardlab.models.pocket import variant_files
-from rewardlab.models.pocket.novelty import (
-    FEATURES,
-    LEVELS,
-    NoveltyCalibration,
-    knn_ood_score,
-    load_training_embeddings,
+from rewardlab.models.pocket import (
+    INT8_VARIABLE,
+    Precision,
+    choose_precision,
+    int8_image_encoder,
+    read_facts,
+    variant_files,
 )
-from rewardlab.models.pocket.parallel_onnx import ParallelOnnxSession, Precision, int8_image_encoder, require_precision
-from rewardlab.models.pocket.wordpiece import WordPieceVocabulary, load_word_pieces
+
+Floats = NDArray[np.float32]
+Doubles = NDArray[np.float64]
 
 CLIP_FRAMES = 16
-_SET_COVERAGE = 0.9  # that the conformal threshold was fitted for
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
@@ -50,28 +55,198 @@ def resize_frames(frames: list[Frames], size: int) -> Frames:
     Every call lets other threads run Python, and waits until they let this one go on.
     """
     if len({frame.shape for frame in frames}) > 1 or min(frames[0].shape[:2]) < size:
-        return np.stack([_resized(frame, size) for frame in frames])
+        whole = [frame if frame.shape[:2] == (size, size) else _resized(frame, (size, size)) for frame in frames]
+        return np.stack(whole)
     some = max(1, _JOINED_PIXELS // size**2)
-    shrunk = [_shrunk(frames[start : start + some], size) for start in range(0, len(frames), some)]
+    parts = [frames[start : start + some] for start in range(0, len(frames), some)]
+    # one below the other; no pixel is a mean over two of them
+    shrunk = [_resized(np.concatenate(part), (size, size * len(part))) for part in parts]
     return np.concatenate(shrunk).reshape(len(frames), size, size, 3)
 
 
-def _shrunk(frames: list[Frames], size: int) -> Frames:
-    """Return frames one below the other; no pixel is a mean over two of them."""
-    tall = (size, size * len(frames))
-    return np.asarray(cv2.resize(np.concatenate(frames), tall, interpolation=cv2.INTER_AREA))
+def _resized(frame: Frames, size: tuple[int, int]) -> Frames:
+    """Return a frame of this width and height; means of pixels where it gets smaller."""
+    smaller = frame.shape[1] > size[0] or frame.shape[0] > size[1]
+    return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
 
 
-def _resized(frame: Frames, size: int) -> Frames:
-    if frame.shape[:2] == (size, size):
-        return frame
-    smaller = frame.shape[0] > size or frame.shape[1] > size
-    return np.asarray(cv2.resize(frame, (size, size), interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
+# Instructions: WordPiece tokenization of English text to piece ids, and a fixed vector for each piece.
+
+MAX_PIECES = 48
+_WORD = re.compile(r"[^\W_]+|[^\w\s]|_")
+_MAX_PIECE_LENGTH = 40  # characters; nothing longer is a word
 
 
-Floats = NDArray[np.float32]
+@dataclass(frozen=True, eq=False)
+class WordPieceVocabulary:
+    """The ids of word pieces (a piece inside a word begins with ##) and a vector for each."""
+
+    ids: dict[str, int]
+    vectors: Floats  # (pieces, width)
+
+    def pieces(self, text: str) -> list[str]:
+        """Split a text into pieces of the vocabulary, the longest first; a word that has none becomes [UNK]."""
+        return [piece for word in _words(text) for piece in self._split(word)]
+
+    def piece_ids(self, text: str) -> NDArray[np.int64]:
+        """Return the ids of the first 48 pieces, padded with -1."""
+        found = [self.ids[piece] for piece in self.pieces(text)[:MAX_PIECES]]
+        return np.array(found + [-1] * (MAX_PIECES - len(found)), np.int64)
+
+    def known_share(self, text: str) -> float:
+        """Return the share of words that are in the vocabulary as a whole; 0 for a text without words."""
+        words = [word for word in _words(text) if word[0].isalpha()]
+        return sum(word in self.ids for word in words) / max(len(words), 1)
+
+    def _split(self, word: str) -> list[str]:
+        pieces, start = [], 0
+        while start < len(word):
+            mark = "##" if start else ""
+            ends = range(min(len(word), start + _MAX_PIECE_LENGTH), start, -1)
+            end = next((end for end in ends if mark + word[start:end] in self.ids), None)
+            if end is None:
+                return ["[UNK]"]
+            pieces.append(mark + word[start:end])
+            start = end
+        return pieces
+
+
+def _words(text: str) -> list[str]:
+    """Return the words and punctuation marks of a text in lower case and without accents."""
+    plain = unicodedata.normalize("NFD", text.lower())
+    return _WORD.findall("".join(letter for letter in plain if unicodedata.category(letter) != "Mn"))
+
+
+@cache
+def load_word_pieces(path: Path) -> WordPieceVocabulary:
+    """Read the table of pieces: `pieces` as text lines, `vectors` quantised to int8, and one `scale` per column."""
+    with np.load(path) as table:
+        pieces = bytes(table["pieces"]).decode("utf-8").split("\n")
+        vectors = table["vectors"].astype(np.float32) * table["scale"]
+    return WordPieceVocabulary({piece: index for index, piece in enumerate(pieces)}, vectors)
+
+
+# Calibration by novelty: probabilities over the levels from a network's logits and how far its state is from training.
+#
+# Novelty is the mean cosine distance to the five nearest states of training clips, as in out-of-distribution detection
+# with deep nearest neighbours (Sun et al., 2022). A linear map of the log-probabilities, which varies with the
+# logarithm of the novelty, gives the logits of what is told: it changes little where the state is familiar, and takes
+# certainty back where it is not.
+
+LEVELS = 5
+FEATURES = 2 * LEVELS + 1
+_NEIGHBOURS = 5
+_LEAST_LOG_PROB = -8.0  # so that one level of no probability at all does not decide alone
+_LEAST_NOVELTY = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class NoveltyCalibration:
+    """The fitted map from `calibration_features` to logits, and the states that count as familiar."""
+
+    weight: Doubles  # (FEATURES, LEVELS)
+    bias: Doubles  # (LEVELS,)
+    familiar: Floats  # (N, width), each of length 1
+
+    def probabilities(self, logits: Doubles, novelty: Doubles) -> Doubles:
+        """Return calibrated probabilities (n, 5) of logits (n, 5) whose states have the given novelty (n,)."""
+        return mapped_probabilities(calibration_features(logits, novelty), self.weight, self.bias)
+
+
+def calibration_features(logits: Doubles, novelty: Doubles) -> Doubles:
+    """Return what the linear map reads: log-probabilities, log novelty, and their products, (n, FEATURES)."""
+    log_probs = np.maximum(log_softmax(logits, axis=1), _LEAST_LOG_PROB)
+    log_novelty = np.log(np.maximum(novelty, _LEAST_NOVELTY))[:, None]
+    return np.hstack([log_probs, log_novelty, log_probs * log_novelty])
+
+
+def mapped_probabilities(features: Doubles, weight: Doubles, bias: Doubles) -> Doubles:
+    """Return the probabilities (n, 5) that a linear map gives to features (n, FEATURES)."""
+    probs: Doubles = softmax(features @ weight + bias, axis=1)
+    return probs
+
+
+def knn_ood_score(states: Floats, familiar: Floats) -> Doubles:
+    """Return for each state (n, width) the mean cosine distance to its nearest familiar states, 0 to 2."""
+    count = min(_NEIGHBOURS, len(familiar))
+    # Not by `@`: OpenBLAS would use all cores, and its threads then spin on, in the way of the next batch.
+    cosines = np.einsum("nd,fd->nf", unit_length(states), familiar)
+    nearest = np.partition(cosines, -count, axis=1)[:, -count:]
+    distance: Doubles = 1.0 - nearest.mean(axis=1, dtype=np.float64)
+    return distance
+
+
+def unit_length(states: Floats) -> Floats:
+    """Return each state divided by its length."""
+    scaled: Floats = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
+    return scaled.astype(np.float32)
+
+
+def load_training_embeddings(path: Path) -> Floats:
+    """Read the states of training clips, float16 (N, width) in a .npy file."""
+    try:
+        states = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        raise ModelError(f"{path} holds no states of training clips ({error}); export the model again") from error
+    if states.ndim != 2 or not len(states) or states.dtype != np.float16 or not np.isfinite(states).all():
+        raise ModelError(f"{path} must hold finite float16 rows of one width, got {states.dtype} {states.shape}")
+    return unit_length(states.astype(np.float32))
+
+
+# ONNX sessions. The threads inside onnxruntime make one clip faster, but not many times: its operations are too small.
+# So a batch of several clips is cut, and every core makes a part of it ready and runs it from beginning to end.
+
+_THREADS_OF_ONE_RUN = 4  # 16 make one clip no faster, and take half as much again of the processor's time
+Array = NDArray[Any]
+
+
+class ParallelOnnxSession:
+    """Runs a graph on rows: up to `together` in one run on a few cores, more in parts of up to `most`, one per core."""
+
+    def __init__(self, path: str, together: int, most: int) -> None:
+        self.path, self.together, self.most = path, together, most
+        self.threads = int(os.environ.get("OMP_NUM_THREADS") or 0) or os.cpu_count() or 1
+        self.whole = _session(path, min(self.threads, _THREADS_OF_ONE_RUN))
+
+    @cached_property
+    def part(self) -> Any:
+        """Return a session that stays in the thread that runs it."""
+        return self.whole if self.threads == 1 else _session(self.path, 1)
+
+    def run(self, rows: int, inputs: Callable[[slice], dict[str, Array]]) -> list[list[Array]]:
+        """Return the outputs of each part; `inputs` makes some of the rows ready, in the thread that runs them."""
+        if rows <= self.together:
+            return [self.whole.run(None, inputs(slice(0, rows)))]
+        size, run = min(self.most, -(-rows // self.threads)), self.part.run
+        parts = [slice(at, at + size) for at in range(0, rows, size)]
+        return list(_pool(os.getpid(), self.threads).map(lambda part: run(None, inputs(part)), parts))
+
+
+@cache
+def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
+    """Return this process's threads; the number is the key of the cache, for a fork has none."""
+    return ThreadPoolExecutor(threads, "rewardlab pocket")
+
+
+def _session(path: str, threads: int) -> Any:
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 3
+    # threads that wait by spinning take a core from whoever decodes
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    try:
+        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a family of errors of its own
+        raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
+
+
+# The model.
+
 FrameName = tuple[int, int, int]  # height, width and a hash of the pixels
 
+_SET_COVERAGE = 0.9  # that the conformal threshold was fitted for
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
@@ -103,15 +278,17 @@ class PocketRewardModel:
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return level, probabilities and progress per frame; a blank clip or an empty instruction is refused."""
         frames = [show_only(episode, _sampled_indices(len(episode.clip))).frames for episode in episodes]
-        blank = [_shows_nothing(episode, sampled) for episode, sampled in zip(episodes, frames)]
-        reasons = [_refusal(is_blank, episode.instruction) for is_blank, episode in zip(blank, episodes)]
+        reasons = [
+            _refusal(_all_blank(sampled) and _all_blank(episode.frames), episode.instruction)  # few are read in full
+            for episode, sampled in zip(episodes, frames, strict=True)
+        ]
         accepted = [index for index, reason in enumerate(reasons) if reason is None]
         answers: list[Answer] = [Failure(reason or "") for reason in reasons]
         if accepted:
             tokens = self._frame_tokens([frames[index] for index in accepted])
             texts = [episodes[index].instruction for index in accepted]
             lengths = [len(episodes[index].clip) for index in accepted]
-            for index, score in zip(accepted, self.predict(tokens, texts, lengths)):
+            for index, score in zip(accepted, self.predict(tokens, texts, lengths), strict=True):
                 answers[index] = score
         return answers
 
@@ -127,21 +304,18 @@ class PocketRewardModel:
         outputs = self.temporal_encoder.run(
             len(texts), lambda some: {"tokens": _padded(tokens[some]), "words": vectors[some], "known": known[some]}
         )
-        progress, logits, states = map(np.concatenate, zip(*outputs))
+        progress, logits, states = map(np.concatenate, zip(*outputs, strict=True))
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
         calibration = self.settings.calibration
         novelty = knn_ood_score(states[last], calibration.familiar)
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
         return [
-            self._score(
-                progress[i][: len(clip)], probs[i], float(novelty[i]), self.vocabulary.known_share(text), length
-            )
-            for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths))
+            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), text, length)
+            for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths, strict=True))
         ]
 
-    def _score(
-        self, progress: Floats, probs: NDArray[np.float64], novelty: float, known_share: float, length: int
-    ) -> Score:
+    def _score(self, progress: Floats, probs: Doubles, novelty: float, text: str, length: int) -> Score:
+        known_share = self.vocabulary.known_share(text)
         if known_share < 0.5:  # hardly a word is English: move towards the uniform distribution
             probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
@@ -167,23 +341,20 @@ class PocketRewardModel:
     def _frame_tokens(self, clips: list[Frames]) -> list[list[Floats]]:
         """Return the image tokens of each frame; a frame encoded before, in whatever clip, comes from the cache."""
         names = [[_content_name(frame) for frame in clip] for clip in clips]
-        frame_of = {name: frame for named, clip in zip(names, clips) for name, frame in zip(named, clip)}
+        frame_of = dict(zip(chain.from_iterable(names), chain.from_iterable(clips), strict=True))
         found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
         missing = [name for name in frame_of if name not in found]
         if missing:
             frames = [frame_of[name] for name in missing]
             size = self.settings.size
             outputs = self.image_encoder.run(len(frames), lambda some: {"frames": resize_frames(frames[some], size)})
-            found.update(zip(missing, (row for (tokens,) in outputs for row in tokens)))
-        self._cache(found)
-        return [[found[name] for name in named] for named in names]
-
-    def _cache(self, found: dict[FrameName, Floats]) -> None:
+            found.update(zip(missing, (row for (tokens,) in outputs for row in tokens), strict=True))
         for name, tokens in found.items():
             self.token_cache[name] = tokens
             self.token_cache.move_to_end(name)
         while len(self.token_cache) > _CACHED_FRAMES:
             self.token_cache.popitem(last=False)
+        return [[found[name] for name in named] for named in names]
 
 
 class StreamingScorer:
@@ -202,7 +373,7 @@ class StreamingScorer:
     def add_frame(self, frame: Frames) -> Answer:
         """Take one frame, uint8 (H, W, 3), and return the score of the clip that ends with it."""
         self._clip.append(frame)
-        self._blank = self._blank and _is_blank(frame)
+        self._blank = self._blank and _all_blank(frame[None])
         (tokens,) = self.model.encode_frames([frame[None]])
         self._tokens[self._clip.count - 1] = tokens[0]
         self._tokens = {at: self._tokens[at] for at in self._clip.positions}
@@ -214,33 +385,31 @@ class StreamingScorer:
 
 
 def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardModel:
-    """Load a variant, in the precision that suits the processor unless one is given.
-
-    OMP_NUM_THREADS says how many threads it may use, else it uses every core.
-    """
+    """Load a variant, in the precision of this processor unless one is given; OMP_NUM_THREADS limits its threads."""
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
     values = _read_settings(settings, load_training_embeddings(familiar_states))
-    precision = require_precision(stem, precision)
+    here = choose_precision(stem)
+    if precision == "int8" and here != "int8":  # it would overflow
+        raise ModelError(
+            f"{stem.name} was named in int8, which this machine does not run; "
+            f"set {INT8_VARIABLE}=0 where the run starts"
+        )
+    precision = precision or here
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
     frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
     clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH)
-    _check_states(temporal_encoder, clip_graph, values.calibration)
-    return PocketRewardModel(values, load_word_pieces(word_vectors), frame_graph, clip_graph, precision)
-
-
-def _check_states(path: Path, graph: ParallelOnnxSession, calibration: NoveltyCalibration) -> None:
-    """Raise if the temporal encoder does not give states that can be compared with the familiar ones."""
-    shapes = graph.output_shapes()
-    if len(shapes) != 3 or shapes[2][-1] != calibration.familiar.shape[1]:
+    shapes, width = [output.shape for output in clip_graph.whole.get_outputs()], values.calibration.familiar.shape[1]
+    if len(shapes) != 3 or shapes[2][-1] != width:  # its states could not be compared with the familiar ones
         raise ModelError(
-            f"{path} must give progress, levels and states of width {calibration.familiar.shape[1]}, got {shapes}; "
+            f"{temporal_encoder} must give progress, levels and states of width {width}, got {shapes}; "
             "was it exported by an older rewardlab? export it again"
         )
+    return PocketRewardModel(values, load_word_pieces(word_vectors), frame_graph, clip_graph, precision)
 
 
 def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
     try:
-        facts = read_json(path)
+        facts = read_facts(path)
         weight, bias = (np.asarray(facts["calibration"][part], dtype=np.float64) for part in ("weight", "bias"))
         found = PocketSettings(
             int(facts["size"]), NoveltyCalibration(weight, bias, familiar), float(facts["conformal"])
@@ -249,7 +418,8 @@ def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
         raise ModelError(f"{path} holds no settings of a pocket ({type(error).__name__}: {error})") from error
     if not 8 <= found.size <= _MAX_SIDE:
         raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE}, got {found.size}")
-    if weight.shape != (FEATURES, LEVELS) or bias.shape != (LEVELS,) or not np.isfinite([*weight.flat, *bias]).all():
+    finite = np.isfinite([*weight.flat, *bias.flat, found.conformal]).all()
+    if weight.shape != (FEATURES, LEVELS) or bias.shape != (LEVELS,) or not finite:
         raise ModelError(
             f"{path} must have a calibration of finite numbers, weight ({FEATURES}, {LEVELS}) and bias ({LEVELS},), "
             f"got {weight.shape} and {bias.shape}"
@@ -257,14 +427,10 @@ def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
     return found
 
 
-def _is_blank(frame: Frames) -> bool:
-    _, deviation = cv2.meanStdDev(frame.reshape(-1, 1))  # many times as fast as that of numpy
-    return float(deviation[0, 0]) < _BLANK_STD
-
-
-def _shows_nothing(episode: Episode, sampled: Frames) -> bool:
-    """Tell whether every frame is blank; all of them are read only where those that were sampled are."""
-    return all(_is_blank(frame) for frame in sampled) and all(_is_blank(frame) for frame in episode.frames)
+def _all_blank(frames: Frames) -> bool:
+    """Tell whether every frame (T, H, W, 3) shows nothing."""
+    # OpenCV's deviation is many times as fast as that of numpy
+    return all(float(cv2.meanStdDev(frame.reshape(-1, 1))[1][0, 0]) < _BLANK_STD for frame in frames)
 
 
 def _refusal(blank: bool, instruction: str) -> str | None:

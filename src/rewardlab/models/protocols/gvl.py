@@ -16,9 +16,8 @@ from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.external import at_least_one
-from rewardlab.models.protocols import Control, VlmProtocol, controlled_frames
-from rewardlab.models.protocols.rubric import UNREADABLE
+from rewardlab.models.contract import at_least_one
+from rewardlab.models.protocols import UNREADABLE, Control, VlmProtocol, controlled_frames
 from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
 
 # bounded repeats, so that a reply made to be slow to search is searched in time proportional to its length
@@ -41,16 +40,15 @@ class Gvl:
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the completion of each frame as progress, and the rubric level of the last one's."""
         shown = [controlled_frames(episode, self.control) for episode in episodes]
-        orders = [self._order(frames) for frames in shown]
+        names = [fingerprint_frames(frames) for frames in shown]  # the same frames are shown in the same order
+        orders = [
+            rng_for(self.seed, "gvl", name).permutation(len(frames)) for name, frames in zip(names, shown, strict=True)
+        ]
         prompts = [
             _prompt(e.instruction, frames, order) for e, frames, order in zip(episodes, shown, orders, strict=True)
         ]
         replies = self.vlm.complete(prompts, self.tokens) if prompts else []
         return [_parse(completion, order) for completion, order in zip(replies, orders, strict=True)]
-
-    def _order(self, frames: Frames) -> Indices:
-        """Return the frame shown at each place, the same for the same frames."""
-        return rng_for(self.seed, "gvl", fingerprint_frames(frames)).permutation(len(frames))
 
 
 def _prompt(instruction: str, frames: Frames, order: Indices) -> Prompt:
@@ -77,19 +75,15 @@ def _parse(completion: Completion | Failure, order: Indices) -> Answer:
 
 def completion_percentages(text: str) -> dict[int, float]:
     """Return the percentage of each frame number; a number that comes twice is left out."""
-    pairs = _from_json(text) or [(int(number), float(value)) for number, value in _PAIR.findall(text)]
-    numbers = [number for number, _ in pairs]
-    return {number: value for number, value in pairs if numbers.count(number) == 1 and math.isfinite(value)}
-
-
-def _from_json(text: str) -> list[tuple[int, float]]:
-    """Return frame numbers and percentages of the JSON list in the text; nothing where there is none."""
     start, end = text.find("["), text.rfind("]")
     try:
         rows = parse_json(text[start : end + 1], allow_nonfinite=True)
-        return [(int(row["frame_number"]), float(row["task_completion_percentage"])) for row in rows]
+        pairs = [(int(row["frame_number"]), float(row["task_completion_percentage"])) for row in rows]
     except (ValueError, KeyError, TypeError, OverflowError):
-        return []
+        pairs = []
+    pairs = pairs or [(int(number), float(value)) for number, value in _PAIR.findall(text)]
+    numbers = [number for number, _ in pairs]
+    return {number: value for number, value in pairs if numbers.count(number) == 1 and math.isfinite(value)}
 
 
 GVL = VlmProtocol(

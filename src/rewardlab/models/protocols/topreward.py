@@ -7,10 +7,10 @@ from typing import Annotated
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Frames, Indices
+from rewardlab.core.episode import Episode, Indices
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
-from rewardlab.models.external import at_least_one
+from rewardlab.models.contract import at_least_one
 from rewardlab.models.protocols import Control, VlmProtocol, controlled_frames
 from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 
@@ -39,13 +39,11 @@ class TopReward:
     def _prompts(self, episode: Episode, lengths: Indices) -> list[Prompt]:
         frames, fps = controlled_frames(episode, self.control), frame_rate(episode.times)
         text = TOPREWARD_CLAIM + topreward_question(episode.instruction)
-        return [Prompt((_video(frames[:length], fps), text)) for length in lengths]
-
-
-def _video(frames: Frames, fps: float) -> Video:
-    """Return the frames as a video; one alone twice, for a video has two at least."""
-    shown = np.repeat(frames, 2, axis=0) if len(frames) == 1 else frames
-    return Video(shown, np.arange(len(shown)) / fps, fps)
+        prompts = []
+        for length in lengths:  # one frame is shown twice, for a video has two at least
+            shown = np.repeat(frames[:1], 2, axis=0) if length == 1 else frames[:length]
+            prompts.append(Prompt((Video(shown, np.arange(len(shown)) / fps, fps), text)))
+        return prompts
 
 
 def prefix_lengths(frames: int, most: int) -> Indices:
@@ -78,10 +76,9 @@ TOPREWARD = VlmProtocol(
 
 # TOPReward (github.com/jcoleharrison/TOPReward, MIT). The video stands before TOPREWARD_CLAIM.
 TOPREWARD_CLAIM = "The above video shows a robot manipulation trajectory that completes the following task: "
-_TOPREWARD_QUESTION = "{} Decide whether the above statement is True or not. The answer is:"
 TOPREWARD_ANSWER = " True"  # its log-probability is the score
 
 
 def topreward_question(instruction: str) -> str:
     """Return the text between TOPREWARD_CLAIM and TOPREWARD_ANSWER."""
-    return _TOPREWARD_QUESTION.format(instruction)
+    return f"{instruction} Decide whether the above statement is True or not. The answer is:"

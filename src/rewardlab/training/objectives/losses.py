@@ -14,8 +14,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy,
 
 from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.models.external import Argument, read_arguments
-from rewardlab.models.model_string import parse_model_string
+from rewardlab.models.contract import Argument, parse_model_string, read_arguments
 from rewardlab.training.objectives.contract import (
     LEVEL,
     PROGRESS,

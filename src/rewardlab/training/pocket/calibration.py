@@ -13,8 +13,8 @@ from scipy.special import log_softmax, softmax
 from rewardlab.core.episode import is_success
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.evaluation.fit_calibration import conformal_quantile
-from rewardlab.models.pocket.inference import CLIP_FRAMES
-from rewardlab.models.pocket.novelty import (
+from rewardlab.models.pocket.inference import (
+    CLIP_FRAMES,
     FEATURES,
     LEVELS,
     calibration_features,

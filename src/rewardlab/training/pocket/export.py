@@ -14,10 +14,8 @@ from torch import Tensor, nn
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write
-from rewardlab.models.pocket import variant_files
-from rewardlab.models.pocket.inference import CLIP_FRAMES
-from rewardlab.models.pocket.parallel_onnx import int8_image_encoder
-from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.models.pocket import int8_image_encoder, variant_files
+from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH
 from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import PocketSettings, Training

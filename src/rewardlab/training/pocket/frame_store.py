@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from rewardlab.models.pocket import WORD_VECTORS
-from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.models.pocket.inference import load_word_pieces
 from rewardlab.training.pocket import PocketSettings
 from rewardlab.training.pocket.rendering import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, RolloutTable, render_all
 from rewardlab.training.pocket.rollouts import load_rollouts, shards_of

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rewardlab.models.pocket.inference import CLIP_FRAMES
-from rewardlab.models.pocket.wordpiece import MAX_PIECES
+from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
 from rewardlab.training.encoders import WIDTH as EYES_WIDTH
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH
 from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS

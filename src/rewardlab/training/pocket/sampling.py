@@ -13,8 +13,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.models.pocket import WORD_VECTORS
-from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
-from rewardlab.models.pocket.wordpiece import load_word_pieces
+from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces, pad_clip
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.instructions import (
     ClipPositions,

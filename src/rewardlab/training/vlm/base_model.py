@@ -8,9 +8,8 @@ from rewardlab.core.errors import PlanError
 from rewardlab.models.backends.checkpoint import HfOptions, choose_device, load_checkpoint, load_network
 from rewardlab.models.backends.hf import HF, identify_hf
 from rewardlab.models.backends.qwen_prompt import FAMILIES, PromptBuilder
-from rewardlab.models.external import options_of, read_arguments
-from rewardlab.models.model_string import parse_model_string
-from rewardlab.models.protocols.rubric import RUBRIC
+from rewardlab.models.contract import options_of, parse_model_string, read_arguments
+from rewardlab.models.protocols import RUBRIC
 from rewardlab.models.vlm import end_tokens
 from rewardlab.training.vlm.inputs import AnswerInputs, processor_inputs, qwen_inputs
 from rewardlab.training.vlm.network import (

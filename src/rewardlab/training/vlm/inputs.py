@@ -14,7 +14,7 @@ from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.processor_vlm import PromptRenderer, RenderedPrompt, text_piece
 from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder, VisualInput
-from rewardlab.models.protocols.rubric import ANSWER, rubric_prompt
+from rewardlab.models.protocols import ANSWER, rubric_prompt
 from rewardlab.models.vlm import Prompt, Video, choice_tokens, frame_rate
 
 Tensors = dict[str, Tensor]
