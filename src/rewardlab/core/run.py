@@ -257,21 +257,28 @@ def _html_row(model: str, found: Sequence[Measurement]) -> str:
     return f"<tr>{''.join(cells)}<td>{found[0].scored}/{found[0].asked}</td></tr>"
 
 
-def claim_folder(path: Path, settings: Mapping[str, Any], *, where: str = "") -> None:
-    """Write the settings that a folder is begun with into a file of it; RunError where it was begun with others."""
-    begun = json.loads(json.dumps(settings, default=str))
+def claim_folder(
+    path: Path, settings: Mapping[str, Any], *, where: str = "", defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Write the settings that a folder is begun with into a file of it; RunError where it was begun with others.
+
+    A folder that was begun before a setting existed has the default of that setting, where `defaults` holds one.
+    """
+    begun, known = (json.loads(json.dumps(each, default=str)) for each in (settings, defaults or {}))
     if path.exists():
-        before = parse_json(path.read_text(encoding="utf-8"))
-        other = [name for name in {**before, **begun} if before.get(name) != begun.get(name)]
+        try:
+            before = known | parse_json(path.read_bytes())
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path} is damaged: {error}; choose another --out or remove that folder") from error
+        other = [name for name in before | begun if before.get(name) != begun.get(name)]
         if other:
             raise RunError(
                 f"{where or path.parent} was begun with other settings ({', '.join(other)}); "
                 "choose another --out or remove that folder"
             )
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
-        partial.write_text(json.dumps(begun) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(begun, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager

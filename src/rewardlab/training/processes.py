@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.models.backends.checkpoint import choose_device
 
 _PATIENCE = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
@@ -78,12 +78,9 @@ def open_processes(device: str) -> Processes:
     """Return this process, or its place among those that a launcher has started."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return Processes(choose_device(device))
-    try:
-        from accelerate import Accelerator, InitProcessGroupKwargs
-    except ImportError:
-        raise PlanError(
-            "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
-        ) from None
+    require_packages("training in several processes", "accelerate", extra="vlm-train")
+    from accelerate import Accelerator, InitProcessGroupKwargs
+
     os.environ[_LOADED_BY_FIRST] = "false"  # else transformers leaves the others' weights empty, for accelerate to fill
     patience = InitProcessGroupKwargs(timeout=_PATIENCE)
     accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[patience])

@@ -9,12 +9,11 @@ from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
-from rewardlab.core.errors import ModelError, PlanError, StopRun
+from rewardlab.core.errors import ModelError, PlanError, StopRun, require_packages
 from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
@@ -90,8 +89,7 @@ def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> Name
     path = parts.path.rstrip("/") or "/v1"
     if not path.endswith("/chat/completions"):
         path += "/chat/completions"
-    if find_spec("httpx2") is None:
-        raise PlanError("openai: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
+    require_packages("openai:", "httpx2", extra="api")
     options.api_key()
     address = parts._replace(path=path, fragment="").geturl()
     return NamedVlm(

@@ -315,7 +315,7 @@ def _with_adapters(model: Any, rank: int) -> nn.Module:
     layers = [n for n, module in model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
-        adapted: nn.Module = add_lora(model, rank, layers, "CLIP and SigLIP are trained by LoRA, which needs peft")
+        adapted: nn.Module = add_lora(model, rank, layers, "LoRA, by which CLIP and SigLIP are trained,")
     return adapted
 
 

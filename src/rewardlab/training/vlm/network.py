@@ -42,7 +42,7 @@ def choose_trained(model: Any, parts: TrainedParts) -> Any:
     frozen = {id(p) for name, p in vision_tower(model).named_parameters() if _FUSION_IN_TOWER not in name}
     if parts.lora or not parts.language:
         frozen |= {id(p) for module in _language_modules(model) for p in module.parameters()}
-    adapted = add_lora(model, parts.lora, _language_layers(model), "--lora needs peft") if parts.lora else None
+    adapted = add_lora(model, parts.lora, _language_layers(model), "--lora") if parts.lora else None
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return adapted
