@@ -26,7 +26,6 @@ from rewardlab.augmentation.task_texts import relabel_counterfactually, rewrite_
 from rewardlab.augmentation.teachers import SCRIPTED, NamedTeacher, name_teacher
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import Interrupted, PlanError, StoppedByModel, StopRun
-from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Help, Seed, SkipInvalid, several
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
@@ -246,6 +245,8 @@ def _forecast(plan: _Plan, rows: Sequence[DatasetRow]) -> QuestionForecast:
 
 
 def _claim_folder(plan: _Plan) -> None:
+    from rewardlab.core.run import claim_folder
+
     teachers = plan.teachers
     settings = {
         "data": plan.data,

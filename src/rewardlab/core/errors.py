@@ -59,11 +59,11 @@ class SimulatorError(RewardlabError):
 
 
 class NotApplicable(RewardlabError):
-    """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
+    """A perturbation has no defined meaning for this episode; the trial is skipped and counted."""
 
 
 class WorkerFailed(RewardlabError):
-    """A process that this one depends on died; its work is put back, or given up after it died of it again."""
+    """A process that this one depends on has ended; its work is retried, then given up."""
 
     exit_code = MODEL_FAILED
 

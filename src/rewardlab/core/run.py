@@ -161,8 +161,7 @@ class Run:
 
     def append(self, trials: Sequence[Trial]) -> None:
         """Write trials as one part; afterwards they survive any crash of this process or machine."""
-        if trials:
-            self._write_part("part", to_arrow(trials))
+        self.append_table(to_arrow(trials))
 
     def append_table(self, table: "pyarrow.Table") -> None:
         """Write trials that are a table already, such as those of another shard, as one part."""
