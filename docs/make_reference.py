@@ -3,14 +3,17 @@
 python docs/make_reference.py
 """
 
+import dataclasses
 import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, get_args
 
 from rewardlab.cli import GROUPS, Command
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import LIMITS
-from rewardlab.core.records import record_tables
+from rewardlab.core.records import field_types, type_name
 from rewardlab.core.settings import Setting
 from rewardlab.core.summary import Summary
 from rewardlab.data import READERS, open_dataset
@@ -81,6 +84,31 @@ def summary_page() -> str:
         "",
     ]
     return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])
+
+
+def record_tables(kind: Any) -> str:
+    """Return Markdown tables of a record and every record in it: field, type and meaning."""
+    parts = []
+    for record in dict.fromkeys(_records(kind)):
+        parts += [f"## {record.__name__}", "", str(record.__doc__).strip(), ""]
+        parts += ["| field | type | meaning |", "|---|---|---|"]
+        hints = field_types(record)
+        for entry in dataclasses.fields(record):
+            parts.append(
+                f"| `{entry.name}` | {type_name(hints[entry.name], linked=True)} | {entry.metadata['meaning']} |"
+            )
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _records(kind: Any) -> Iterator[Any]:
+    if dataclasses.is_dataclass(kind):
+        yield kind
+        for hint in field_types(kind).values():
+            yield from _records(hint)
+    else:
+        for part in get_args(kind):
+            yield from _records(part)
 
 
 def perturbations_page(shown: TrialReplay) -> str:

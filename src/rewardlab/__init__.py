@@ -7,7 +7,7 @@ lists every setting. `rewardlab data check` is `rewardlab.data_check`.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from rewardlab.core import __version__
+from rewardlab.core import __version__ as __version__
 
 if TYPE_CHECKING:
     from rewardlab.api import attack as attack
@@ -56,117 +56,48 @@ if TYPE_CHECKING:
     from rewardlab.training.vlm import train_assemble as train_assemble
     from rewardlab.training.vlm import train_vlm as train_vlm
 
-_HOME = {  # where each public name is; it is loaded on first use, so that the import itself stays light
-    # Judge a reward model
-    "score": "rewardlab.evaluation.score:score",
-    "stress": "rewardlab.api:stress",
-    "bench": "rewardlab.api:bench",
-    "attack": "rewardlab.api:attack",
-    "compare": "rewardlab.evaluation.compare:compare",
-    "report": "rewardlab.reporting.report:report",
-    "leaderboard": "rewardlab.reporting.leaderboard:leaderboard",
-    "load_model": "rewardlab.models:load_model",
-    # Prepare data
-    "open_dataset": "rewardlab.data:open_dataset",
-    "data_check": "rewardlab.data:data_check",
-    "data_convert": "rewardlab.data.convert:data_convert",
-    "data_report": "rewardlab.reporting.data_page:data_report",
-    "data_augment": "rewardlab.augmentation.augment:data_augment",
-    "data_verify": "rewardlab.serving.verify:data_verify",
-    "data_perturb": "rewardlab.reporting.perturbed_copies:data_perturb",
-    "data_init": "rewardlab.data.roboreward_rows:data_init",
-    "collect": "rewardlab.api:collect",
-    # Improve a model
-    "train_pocket": "rewardlab.training.pocket:train_pocket",
-    "train_vlm": "rewardlab.training.vlm:train_vlm",
-    "train_objective": "rewardlab.training.objectives:train_objective",
-    "train_assemble": "rewardlab.training.vlm:train_assemble",
-    "fit_calibration": "rewardlab.evaluation.fit_calibration:fit_calibration",
-    "fit_guard": "rewardlab.evaluation.fit_guard:fit_guard",
-    # Use it on a robot
-    "serve": "rewardlab.serving.serve:serve",
-    "relabel": "rewardlab.rl.relabel:relabel",
-    # Study what rewards do
-    "study_montecarlo": "rewardlab.studies.perturbation_paper.commands:study_montecarlo",
-    "study_perturbation": "rewardlab.studies.perturbation_paper.commands:study_perturbation",
-    "study_objectives": "rewardlab.studies.objectives:study_objectives",
-    "study_rl": "rewardlab.studies.rl.page:study_rl",
-    "study_rl_page": "rewardlab.studies.rl.page:study_rl_page",
-    # Keep house
-    "runs_list": "rewardlab.evaluation.runs:runs_list",
-    "runs_merge": "rewardlab.evaluation.merge:runs_merge",
-    "runs_export": "rewardlab.reporting.trackers:runs_export",
-    "runs_sql": "rewardlab.evaluation.runs:runs_sql",
-    "runs_join": "rewardlab.evaluation.runs:runs_join",
-    "runs_prune": "rewardlab.evaluation.runs:runs_prune",
-    # Nouns
-    "Episode": "rewardlab.core.episode:Episode",
-    "episode_from_frames": "rewardlab.core.episode:episode_from_frames",
-    "Score": "rewardlab.core.trial:Score",
-    "Failure": "rewardlab.core.trial:Failure",
-    "Run": "rewardlab.core.run:Run",
-    "Execution": "rewardlab.core.settings:Execution",
-    "Scoring": "rewardlab.core.settings:Scoring",
-    "Budget": "rewardlab.core.settings:Budget",
-    "Sharding": "rewardlab.core.settings:Sharding",
+_NAMES = {  # the public names by module; one is loaded on first use, so that the import itself stays light
+    "api": "attack bench collect stress",
+    "augmentation.augment": "data_augment",
+    "core.episode": "Episode episode_from_frames",
+    "core.run": "Run",
+    "core.settings": "Budget Execution Scoring Sharding",
+    "core.trial": "Failure Score",
+    "data": "data_check open_dataset",
+    "data.convert": "data_convert",
+    "data.roboreward_rows": "data_init",
+    "evaluation.compare": "compare",
+    "evaluation.fit_calibration": "fit_calibration",
+    "evaluation.fit_guard": "fit_guard",
+    "evaluation.merge": "runs_merge",
+    "evaluation.runs": "runs_join runs_list runs_prune runs_sql",
+    "evaluation.score": "score",
+    "models": "load_model",
+    "reporting.data_page": "data_report",
+    "reporting.leaderboard": "leaderboard",
+    "reporting.perturbed_copies": "data_perturb",
+    "reporting.report": "report",
+    "reporting.trackers": "runs_export",
+    "rl.relabel": "relabel",
+    "serving.serve": "serve",
+    "serving.verify": "data_verify",
+    "studies.objectives": "study_objectives",
+    "studies.perturbation_paper.commands": "study_montecarlo study_perturbation",
+    "studies.rl.page": "study_rl study_rl_page",
+    "training.objectives": "train_objective",
+    "training.pocket": "train_pocket",
+    "training.vlm": "train_assemble train_vlm",
 }
+_MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 
-__all__ = [
-    "Budget",
-    "Episode",
-    "Execution",
-    "Failure",
-    "Run",
-    "Score",
-    "Scoring",
-    "Sharding",
-    "__version__",
-    "attack",
-    "bench",
-    "collect",
-    "compare",
-    "data_augment",
-    "data_check",
-    "data_convert",
-    "data_init",
-    "data_perturb",
-    "data_report",
-    "data_verify",
-    "episode_from_frames",
-    "fit_calibration",
-    "fit_guard",
-    "leaderboard",
-    "load_model",
-    "open_dataset",
-    "relabel",
-    "report",
-    "runs_export",
-    "runs_join",
-    "runs_list",
-    "runs_merge",
-    "runs_prune",
-    "runs_sql",
-    "score",
-    "serve",
-    "stress",
-    "study_montecarlo",
-    "study_objectives",
-    "study_perturbation",
-    "study_rl",
-    "study_rl_page",
-    "train_assemble",
-    "train_objective",
-    "train_pocket",
-    "train_vlm",
-]
+__all__ = sorted(["__version__", *_MODULES])
 
 
 def __getattr__(name: str) -> object:
     """Load a public name when it is first used."""
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module 'rewardlab' has no attribute {name!r}")
-    module, _, attribute = _HOME[name].partition(":")
-    return getattr(import_module(module), attribute)
+    return getattr(import_module(f"rewardlab.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:

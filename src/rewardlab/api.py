@@ -211,29 +211,13 @@ def collect(
         rewardlab collect metaworld --tasks drawer-open,push --episodes 20 --balance --out my-data
         rewardlab collect metaworld --world world_camera:3,plain --distractors 2 --out changed
     """
+    given = {name: value for name, value in locals().items() if name != "execution"}
     from rewardlab.evaluation.engines.ordered_map import map_items
     from rewardlab.worlds.collection import collect_rollouts
     from rewardlab.worlds.metaworld.recording import Collection
 
-    plan = Collection(
-        simulator=simulator,
-        tasks=several(tasks),
-        episodes=episodes,
-        quality=several(quality),
-        world=several(world),
-        camera=several(camera),
-        balance=balance,
-        distractors=distractors,
-        counterfactuals=counterfactuals,
-        captions=captions,
-        phrasings=phrasings,
-        marker=marker,
-        size=size,
-        fps=fps,
-        frames=several(frames),
-        seed=seed,
-        out=Path(out),
-    )
+    listed = {name: several(given[name]) for name in ("tasks", "quality", "world", "camera", "frames")}
+    plan = Collection(**given | listed | {"out": Path(out)})
     return collect_rollouts(
         plan,
         {setting.name: setting.default for setting in settings_of(collect)},

@@ -24,7 +24,7 @@ from rewardlab.core.errors import (
     RewardlabError,
 )
 from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of, several
-from rewardlab.core.terminal import one_line, safe_streams
+from rewardlab.core.terminal import loading, one_line, safe_streams, terminal_console
 
 if TYPE_CHECKING:
     import pyarrow
@@ -51,6 +51,15 @@ if TYPE_CHECKING:
 
 
 _FEW_MODELS = 12  # so many trained models are named one by one
+_TRAINED = "trained model: "
+
+# What shows the result of a command. Each is given the call itself; None as exit code is 0.
+
+
+def _say(*lines: object) -> None:
+    """Print each as one line, whatever names from outside are in it."""
+    for line in lines:
+        print(one_line(line), flush=True)
 
 
 def show_scores(
@@ -86,24 +95,23 @@ class Output:
 def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
     """Run the stress test, print the summary and the path of the report."""
     from rewardlab.api import stress_plan
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.terminal_summary import print_summary
 
     shard = call.keywords["sharding"].shard
     if shard and not output.dry_run:
         _say(f"shard {shard}: {call().folder}; `rewardlab runs merge` puts shards together")
         return 0
-    show: Callable[[Run, Summary], None] = lambda run, summary: print_summary(summary, terminal_console())
-    return _evaluated(call, stress_plan(call.keywords), output, show)
+    return _evaluated(
+        call, stress_plan(call.keywords), output, lambda _, summary: print_summary(summary, terminal_console())
+    )
 
 
 def show_benchmark(call: "partial[Run]", *, output: Output = Output()) -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rewardlab.api import bench_plan
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 
-    def show(run: "Run", summary: "Summary") -> None:
+    def show(run: "Run", _: "Summary") -> None:
         found = load_benchmark(run)
         assert found is not None
         print_benchmark(found, terminal_console())
@@ -149,8 +157,7 @@ def _evaluated(call: "partial[Run]", plan: "Plan", output: Output, show: "Callab
     if not plan.execution.quiet:
         show(run, shown)
         _tell_more(run, shown, output, reasons)
-    for line in (*(result.sentence for result in told), f"report: {run.page}"):
-        _say(line)
+    _say(*(result.sentence for result in told), f"report: {run.page}")
     return code
 
 
@@ -160,70 +167,45 @@ def _tell_more(run: "Run", summary: "Summary", output: Output, reasons: Sequence
     from rewardlab.reporting.terminal_summary import drop_lines, silent_models
 
     spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
-    for line in (*(drop_lines(summary) if output.verbose else ()), *reasons, *spent):
-        _say(line)
+    _say(*(drop_lines(summary) if output.verbose else ()), *reasons, *spent)
     for model in silent_models(summary):
         print(one_line(f"rewardlab: {model} gave no answer at all"), file=sys.stderr)
 
 
-def _say(text: object) -> None:
-    """Print one line, whatever names from outside are in it."""
-    print(one_line(text), flush=True)
-
-
-def show_attack(call: "partial[AttackRun]") -> int:
+def show_attack(call: "partial[AttackRun]") -> None:
     """Search for the worst case, print what breaks how early, and where the clips are."""
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.command_text import print_attack
     from rewardlab.reporting.findings_text import spending
 
     found = call()
     print_attack(found.result, terminal_console())
-    for line in (*spending(found.run.folder), f"attack: {found.run.place}"):
-        _say(line)
-    return 0
+    _say(*spending(found.run.folder), f"attack: {found.run.place}")
 
 
-def show_calibration(call: "partial[CalibrationRun]") -> int:
+def show_calibration(call: "partial[CalibrationRun]") -> None:
     """Fit the calibration, print what it changes and how to use it."""
     from rewardlab.evaluation.fit_calibration import calibration_sentences
     from rewardlab.reporting.findings_text import spending
 
     fitted = call()
-    for sentence in (*calibration_sentences(fitted.record), *spending(fitted.run.folder)):
-        _say(sentence)
+    _say(*calibration_sentences(fitted.record), *spending(fitted.run.folder))
     _say(f"calibrated model: {call.keywords['model']}+{fitted.run.folder}")
-    return 0
 
 
-def show_guard(call: "partial[GuardRun]") -> int:
+def show_guard(call: "partial[GuardRun]") -> None:
     """Fit the guard, print what it does and how to use it."""
     from rewardlab.evaluation.fit_guard import guard_sentences
 
     fitted = call()
-    for sentence in guard_sentences(fitted.record):
-        _say(sentence)
-    _say(f"guarded model: {call.keywords['model']}+{fitted.folder}")
-    return 0
-
-
-def show_report(call: "partial[Path]") -> int:
-    """Write the report and print where it is."""
-    from rewardlab.core.terminal import loading
-
-    with loading("writing the report"):
-        page = call()
-    print(f"report: {page}")
-    return 0
+    _say(*guard_sentences(fitted.record), f"guarded model: {call.keywords['model']}+{fitted.folder}")
 
 
 def show_comparison(
     call: "partial[Comparison]",
     *,
     out: Annotated[Path | None, Help("write the comparison to this file instead: .md or .json")] = None,
-) -> int:
+) -> None:
     """Print the verdict and a table of every test, or write them to a file."""
-    from rewardlab.core.terminal import loading, terminal_console
     from rewardlab.reporting.command_text import print_comparison, verdict, write_comparison
 
     if out is not None and out.suffix not in (".md", ".json"):
@@ -232,127 +214,85 @@ def show_comparison(
         comparison = call()
     if out is None:
         print_comparison(comparison, terminal_console())
-        return 0
-    _say(verdict(comparison))
-    _say(f"comparison: {write_comparison(comparison, out)}")
-    return 0
+    else:
+        _say(verdict(comparison), f"comparison: {write_comparison(comparison, out)}")
 
 
-def show_paths(call: "partial[Sequence[Path]]") -> int:
-    """Print where each file is that was written."""
-    for path in call():
-        _say(path)
-    return 0
+def _shown(label: str = "", waiting: str = "") -> "Callable[[partial[object]], None]":
+    """Return what prints a result behind a label, and shows `waiting` until then; both may name settings of a call."""
+
+    def show(call: "partial[object]") -> None:
+        with loading(waiting.format(**call.keywords), quiet=not waiting):
+            result = call()
+        _say(f"{label.format(**call.keywords)}: {result}" if label else result)
+
+    return show
 
 
-def show_leaderboard(call: "partial[Path]") -> int:
-    """Write the site and print where it is."""
-    from rewardlab.core.terminal import loading
-
-    with loading("writing the pages"):
-        index = call()
-    print(f"leaderboard: {index}")
-    return 0
+def show_lines(call: "partial[Any]", label: str = "") -> None:
+    """Print each result on a line, behind a label."""
+    _say(*(f"{label}{result}" for result in call()))
 
 
-def show_perturbed(call: "partial[list[str]]") -> int:
+def show_perturbed(call: "partial[list[str]]") -> None:
     """Print each file when it is written."""
     call(tell=_say)
-    return 0
 
 
-def show_montecarlo(call: "partial[MonteCarloOutput]") -> int:
+def show_montecarlo(call: "partial[MonteCarloOutput]") -> None:
     """Print the tables of the simulated study and where its files are."""
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.studies.perturbation_paper.commands import print_montecarlo
 
     made = call()
     print_montecarlo(made, terminal_console())
-    _say(f"tables and figures: {made.folder}")
-    if made.run is not None:
-        print(f"report: {made.run.page}")
-    return 0
+    _say(f"tables and figures: {made.folder}", *([f"report: {made.run.page}"] if made.run is not None else ()))
 
 
-def show_collection(call: "partial[Mapping[int, int]]") -> int:
+def show_collection(call: "partial[Mapping[int, int]]") -> None:
     """Record the rollouts and print how many rows there are at each level."""
     levels = call()
     _say(f"{call.keywords['out']}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
-    return 0
-
-
-def show_trained(call: "partial[tuple[str, ...]]") -> int:
-    """Print how to use each model that was trained."""
-    for model in call():
-        _say(f"trained model: {model}")
-    return 0
 
 
 def show_trained_vlm(
     call: "partial[tuple[str, ...]]",
     *,
     dry_run: Annotated[bool, Help("print how long and how much memory it would take, and train nothing")] = False,
-) -> int:
+) -> None:
     """Print how to use each model that was trained, or what the training would take."""
-    if not dry_run:
-        return show_trained(call)
     from rewardlab.training.vlm import forecast_vlm
 
-    for line in forecast_vlm(**call.keywords):
-        _say(line)
-    return 0
+    if dry_run:
+        _say(*forecast_vlm(**call.keywords))
+    else:
+        show_lines(call, _TRAINED)
 
 
-def show_trained_objectives(call: "partial[tuple[str, ...]]") -> int:
+def show_trained_objectives(call: "partial[tuple[str, ...]]") -> None:
     """Print how to use what was trained, write the page of the comparison, and print where it is."""
     from rewardlab.studies.objectives import write_objective_page
     from rewardlab.training.objectives import objective_settings
 
     settings = objective_settings(**call.keywords)
     models = call()
-    for model in models if len(models) <= _FEW_MODELS else ():
-        _say(f"trained model: {model}")
+    if len(models) <= _FEW_MODELS:
+        _say(*(f"{_TRAINED}{model}" for model in models))
     if settings.does("evaluate"):
         _say(f"comparison: {write_objective_page(settings.out)}")
     else:
         _say(f"stopped after {settings.stop_after}: {settings.out}")
-    return 0
 
 
-def show_assembled(call: "partial[str]") -> int:
-    """Print how to use the model that was assembled."""
-    _say(f"assembled model: {call()}")
-    return 0
-
-
-def show_path(call: "partial[Path]") -> int:
-    """Print where the result is."""
-    _say(call())
-    return 0
-
-
-def run_server(call: "partial[None]") -> int:
+def run_server(call: "partial[None]") -> None:
     """Serve until the process is stopped."""
     call()
-    return 0
 
 
-def show_verified(call: "partial[VerifiedSplit | None]") -> int:
+def show_verified(call: "partial[VerifiedSplit | None]") -> None:
     """Serve the page until the process is stopped, or print what was written."""
     split = call()
     if split is not None:
         _say(f"{call.keywords['export']}: {split.sentence()}")
-    return 0
-
-
-def show_data_report(call: "partial[Path]") -> int:
-    """Write the page about a dataset and print where it is."""
-    from rewardlab.core.terminal import loading
-
-    with loading(f"reading {call.keywords['data']}"):
-        page = call()
-    print(f"report: {page}")
-    return 0
 
 
 def show_relabelled(call: "partial[Relabelled]") -> int:
@@ -373,72 +313,54 @@ def show_rl_study(call: "partial[RlResults]") -> int:
     return MODEL_FAILED if failed else 0
 
 
-def show_rl_page(call: "partial[Path]") -> int:
-    """Print where the page is."""
-    _say(f"report: {call()}")
-    return 0
-
-
 def show_check(call: "partial[Contents]") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.data import dataset_notes
     from rewardlab.data.reading import wordless_note
 
     contents = call()
-    for problem in contents.problems:
-        _say(problem)
     notes = (*dataset_notes(call.keywords["data"]), *wordless_note(contents.episodes))
-    for note in notes:
-        _say(f"note: {note}")
+    _say(*contents.problems, *(f"note: {note}" for note in notes))
     _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")
     return BAD_DATA if contents.problems else 0
 
 
-def show_skeleton(call: "partial[Skeleton]") -> int:
+def show_skeleton(call: "partial[Skeleton]") -> None:
     """Print what was written and what is left to fill in."""
     from rewardlab.data.roboreward_rows import skeleton_lines
 
-    for line in skeleton_lines(call()):
-        _say(line)
-    return 0
+    _say(*skeleton_lines(call()))
 
 
-def show_conversion(call: "partial[Conversion]") -> int:
+def show_conversion(call: "partial[Conversion]") -> None:
     """Print what was written, and what was left out."""
-    from rewardlab.core.terminal import loading
-
     with loading(f"converting {call.keywords['data']}"):
         made = call()
-    for problem in made.left_out:
-        _say(f"left out {problem}")
     counts = ", ".join(f"{name or 'rollouts'}: {count}" for name, count in made.counts.items())
+    _say(*(f"left out {problem}" for problem in made.left_out))
     _say(f"{made.folder}: {counts}, left out: {len(made.left_out)}")
-    return 0
 
 
 def show_augmentation(
     call: "partial[Augmented]",
     *,
     dry_run: Annotated[bool, Help("print how many questions there would be at most; send and write nothing")] = False,
-) -> int:
+) -> None:
     """Print how many rows each stage kept and rejected, how many questions it took, and what they cost."""
     from rewardlab.augmentation.augment import augmentation_lines, forecast_augmentation
     from rewardlab.reporting.findings_text import spending
 
     if dry_run:
         _say(forecast_augmentation(**call.keywords).sentence)
-        return 0
-    made = call()
-    for line in (*augmentation_lines(made), *spending(made.cache_dir)):
-        _say(line)
-    return 0
+    else:
+        made = call()
+        _say(*augmentation_lines(made), *spending(made.cache_dir))
 
 
 def show_runs(
     call: "partial[list[RunEntry]]", *, json: Annotated[bool, Help("print a JSON object per run instead")] = False
-) -> int:
+) -> None:
     """Print the runs as a table, or as JSON lines."""
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.command_text import entry_row, rows_json, run_table
 
     entries = call()
@@ -446,14 +368,12 @@ def show_runs(
         print(rows_json([entry_row(entry) for entry in entries]))
     else:
         terminal_console().print(run_table(entries))
-    return 0
 
 
 def show_query(
     call: "partial[pyarrow.Table]", *, json: Annotated[bool, Help("print every row, as JSON")] = False
-) -> int:
+) -> None:
     """Print the result of a query as a table, or as JSON lines."""
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.command_text import query_table, rows_json
 
     found = call()
@@ -461,77 +381,58 @@ def show_query(
         print(rows_json(found.to_pylist()))
     else:
         terminal_console().print(query_table(found))
-    return 0
 
 
-def show_joined(call: "partial[int]") -> int:
+def show_joined(call: "partial[int]") -> None:
     """Print how many trials were written, and where."""
-    count = call()
-    _say(f"{call.keywords['out']}: {count:,} trials")
-    return 0
+    _say(f"{call.keywords['out']}: {call():,} trials")
 
 
-def show_pruned(call: "partial[list[RunEntry]]") -> int:
+def show_pruned(call: "partial[list[RunEntry]]") -> None:
     """Print the runs that were removed, or that would be."""
-    from rewardlab.core.terminal import terminal_console
     from rewardlab.reporting.command_text import run_table
 
     entries, removed = call(), call.keywords["yes"]
     terminal_console().print(run_table(entries))
     _say(f"{'removed' if removed else 'would remove, with --yes'}: {len(entries)} runs")
-    return 0
 
 
-def show_merged(call: "partial[Merged]") -> int:
+def show_merged(call: "partial[Merged]") -> None:
     """Join shards and print what the run holds now."""
-    from rewardlab.core.terminal import loading
-
     with loading("putting shards together"):
         made = call()
-    for note in made.notes:
-        _say(f"note: {note}")
     left = made.planned - made.trials
     state = "whole" if not left else f"{left:,} trials are missing: merge the other shards as well"
+    _say(*(f"note: {note}" for note in made.notes))
     _say(f"{made.run.folder}: {made.trials:,} of {made.planned:,} trials, {state}")
-    return 0
 
 
-def show_export(call: "partial[str]") -> int:
-    """Print where the numbers of the run are."""
-    _say(f"{call.keywords['to']}: {call()}")
-    return 0
-
-
-def show_table(call: "partial[Table]") -> int:
+def show_table(call: "partial[Table]") -> None:
     """Print a table."""
-    from rewardlab.core.terminal import terminal_console
-
     terminal_console().print(call())
-    return 0
 
 
-def show_text(call: "partial[str]") -> int:
+def show_text(call: "partial[str]") -> None:
     """Print a text."""
     print(call())
-    return 0
 
 
-def show_completion(call: "partial[str]") -> int:
+def show_completion(call: "partial[str]") -> None:
     """Print the script, made from the settings of every command."""
     print(call(commands={name: command.settings for name, command in COMMANDS.items()}), end="")
-    return 0
 
 
 @dataclass(frozen=True)
 class Command:
     """A line of the help: the function that does the work, what it does in a few words, and what shows its result.
 
-    `show` is given the call itself, with all its arguments; its own keywords are flags too. It returns the exit code.
+    `show` is given the call itself, with all its arguments; its own keywords with a Help are flags too. It returns the
+    exit code, or None for 0.
     """
 
     target: str  # module:function, within rewardlab
     summary: str
-    show: Callable[..., int]
+    show: Callable[..., int | None]
 
     def load(self) -> Any:
         """Return the function; its module is imported now."""
@@ -552,15 +453,21 @@ GROUPS: dict[str, dict[str, Command]] = {
         "bench": Command("api:bench", "error per subset by the RoboRewardBench protocol", show_benchmark),
         "attack": Command("api:attack", "find the smallest change that flips a verdict", show_attack),
         "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
-        "report": Command("reporting.report:report", "write the page of one run or several", show_report),
+        "report": Command(
+            "reporting.report:report", "write the page of one run or several", _shown("report", "writing the report")
+        ),
         "leaderboard": Command(
-            "reporting.leaderboard:leaderboard", "rank models of many runs on a static site", show_leaderboard
+            "reporting.leaderboard:leaderboard",
+            "rank models of many runs on a static site",
+            _shown("leaderboard", "writing the pages"),
         ),
     },
     "Prepare data": {
         "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
         "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
-        "data report": Command("reporting.data_page:data_report", "a page about a dataset", show_data_report),
+        "data report": Command(
+            "reporting.data_page:data_report", "a page about a dataset", _shown("report", "reading {data}")
+        ),
         "data augment": Command(
             "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
         ),
@@ -572,13 +479,15 @@ GROUPS: dict[str, dict[str, Command]] = {
         "collect": Command("api:collect", "record simulated rollouts with exact labels", show_collection),
     },
     "Improve a model": {
-        "train pocket": Command("training.pocket:train_pocket", "train the model that ships", show_trained),
+        "train pocket": Command(
+            "training.pocket:train_pocket", "train the model that ships", partial(show_lines, label=_TRAINED)
+        ),
         "train vlm": Command("training.vlm:train_vlm", "fine-tune a vision-language model", show_trained_vlm),
         "train objective": Command(
             "training.objectives:train_objective", "train an encoder with one objective", show_trained_objectives
         ),
         "train assemble": Command(
-            "training.vlm:train_assemble", "join a vision tower and a language model", show_assembled
+            "training.vlm:train_assemble", "join a vision tower and a language model", _shown("assembled model")
         ),
         "fit calibration": Command(
             "evaluation.fit_calibration:fit_calibration", "make probabilities mean what they say", show_calibration
@@ -593,12 +502,12 @@ GROUPS: dict[str, dict[str, Command]] = {
         "study montecarlo": Command(
             f"{_P}:study_montecarlo", "the simulated study of the perturbation paper", show_montecarlo
         ),
-        "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_paths),
+        "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_lines),
         "study objectives": Command(
-            "studies.objectives:study_objectives", "every learning objective on one backbone", show_path
+            "studies.objectives:study_objectives", "every learning objective on one backbone", _shown()
         ),
         "study rl": Command("studies.rl.page:study_rl", "policies trained on different rewards", show_rl_study),
-        "study rl-page": Command("studies.rl.page:study_rl_page", "the page of such training runs", show_rl_page),
+        "study rl-page": Command("studies.rl.page:study_rl_page", "the page of such training runs", _shown("report")),
     },
     "Keep house": {
         "runs list": Command("evaluation.runs:runs_list", "runs below a folder", show_runs),
@@ -607,7 +516,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "runs prune": Command("evaluation.runs:runs_prune", "remove runs that match a filter", show_pruned),
         "runs merge": Command("evaluation.merge:runs_merge", "join the shards of a run", show_merged),
         "runs export": Command(
-            "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", show_export
+            "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", _shown("{to}")
         ),
         "list": Command("reporting.catalog:list_catalog", "list models, perturbations, metrics, datasets", show_table),
         "show": Command("reporting.catalog:show_entry", "explain one of them", show_text),
@@ -659,7 +568,7 @@ def _run(words: Sequence[str]) -> int:
     given = vars(command_parser(name, function, command.settings).parse_args(rest))
     values = {key: tuple(value) if isinstance(value, list) else value for key, value in given.items()}
     call = partial(function, **arguments_of(function, values))
-    return command.show(call, **arguments_of(command.show, values))
+    return command.show(call, **arguments_of(command.show, values)) or 0
 
 
 def _overview() -> str:

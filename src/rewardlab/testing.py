@@ -23,7 +23,7 @@ def check_perturbation(perturbation: Perturbation, episodes: Sequence[Episode], 
             first = _try(perturbation, episode, severity, seed, episodes)
             again = _try(perturbation, episode, severity, seed, episodes)
             if first is None or again is None:
-                assert first is again, "whether a cell is defined must not depend on chance"
+                assert first is again, "whether a trial is defined must not depend on chance"
                 continue
             _check_same(first, again)
             _check_channel(perturbation, episode, first)
@@ -57,15 +57,13 @@ def _check_channel(perturbation: Perturbation, before: Episode, change: Perturbe
     assert "\x00" not in after.instruction and after.instruction.isprintable(), (
         "the instruction holds control characters"
     )
-    same_text = after.instruction == before.instruction
-    same_source = after.clip.source is before.clip.source
     same_order = np.array_equal(after.clip.positions, before.clip.positions) and len(after.clip) == len(before.clip)
-    if "instruction" not in perturbation.channel:
-        assert same_text, "only the named channel may change: the instruction did too"
-    if "frames" not in perturbation.channel:
-        assert same_source, "only the named channel may change: the pixels did too"
-    if "order" not in perturbation.channel:
-        assert same_order, "only the named channel may change: the timing did too"
+    for channel, same, what in (
+        ("instruction", after.instruction == before.instruction, "the instruction"),
+        ("frames", after.clip.source is before.clip.source, "the pixels"),
+        ("order", same_order, "the timing"),
+    ):
+        assert channel in perturbation.channel or same, f"only the named channel may change: {what} did too"
     assert before.clip.fps == after.clip.fps, "a perturbation does not change the frame rate of the camera"
 
 
@@ -75,7 +73,7 @@ def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
     before = [episode.frames.copy() for episode in episodes]
     together = list(model.score(episodes))
     assert len(together) == len(episodes), f"expected {len(episodes)} answers, got {len(together)}"
-    for episode, answer, frames in zip(episodes, together, before):
+    for episode, answer, frames in zip(episodes, together, before, strict=True):
         sound = validate_answer(answer, len(episode.clip))
         assert type(sound) is type(answer), f"unsound answer: {sound}"
         (alone,) = model.score([episode])

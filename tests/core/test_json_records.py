@@ -6,7 +6,8 @@ from typing import Literal
 
 import pytest
 
-from rewardlab.core.records import meaning, record_from_json, record_tables, record_to_json
+from rewardlab.core.records import meaning, record_from_json, record_to_json
+from tests.test_docs import script
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ def test_what_does_not_fit_is_named(change: dict[str, object], words: str) -> No
 
 
 def test_the_reference_names_every_field_with_its_type_and_meaning() -> None:
-    text = record_tables(Arm)
+    text = script("make_reference").record_tables(Arm)
     for line in (
         "## Arm",
         "## Joint",

@@ -33,9 +33,9 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Objects]:
 
     with s3_server() as (url, objects):
         monkeypatch.setenv("AWS_ENDPOINT_URL", url)
-        object_store._opened.cache_clear()  # each server has another port
+        object_store._open_store.cache_clear()  # each server has another port
         yield objects
-    object_store._opened.cache_clear()
+    object_store._open_store.cache_clear()
 
 
 def stored(objects: Objects, ending: str) -> list[str]:

@@ -92,7 +92,7 @@ def test_a_second_run_tries_only_what_failed_and_another_plan_is_refused(
     assert main(["study", "rl", str(plan), "--out", str(out), "--workers", "1"]) == 3
     assert "4 of 5 training runs are finished" in capsys.readouterr().out
     assert before == {path: path.stat().st_mtime_ns for path in (out / "training_runs").rglob("result.json")}
-    with pytest.raises(RunError, match="holds another plan"):
+    with pytest.raises(RunError, match="begun with other settings"):
         rewardlab.study_rl(write_plan(tmp_path / "other.toml", seeds=2), out=out, execution=Execution(workers=1))
 
 

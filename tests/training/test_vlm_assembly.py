@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -358,6 +359,6 @@ def test_gguf_without_its_package_names_the_extra(
     from rewardlab.training.vlm import assembly as language_model
 
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
-    monkeypatch.setattr(language_model, "find_spec", lambda name: None)
-    with pytest.raises(PlanError, match=r"needs gguf; install it with pip install 'rewardlab\[assemble\]'"):
+    monkeypatch.setitem(sys.modules, "gguf", None)
+    with pytest.raises(PlanError, match=r"needs the packages? gguf.*: pip install 'rewardlab\[assemble\]'"):
         language_model.load_language_model(str(tmp_path / "a.gguf"))

@@ -25,8 +25,7 @@ from rewardlab.augmentation.split import balance_of, sample_sources, split_rows
 from rewardlab.augmentation.task_texts import relabel_counterfactually, rewrite_tasks
 from rewardlab.augmentation.teachers import SCRIPTED, NamedTeacher, name_teacher
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import Interrupted, PlanError, RunError, StoppedByModel, StopRun
-from rewardlab.core.records import read_json
+from rewardlab.core.errors import Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Help, Seed, SkipInvalid, several
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
@@ -233,7 +232,8 @@ def _forecast(plan: _Plan, rows: Sequence[DatasetRow]) -> QuestionForecast:
 
 
 def _claim_folder(plan: _Plan) -> None:
-    """Write the settings into the folder, or check that it was begun with the same ones."""
+    from rewardlab.core.run import claim_folder
+
     teachers = plan.teachers
     settings = {
         "data": plan.data,
@@ -245,18 +245,7 @@ def _claim_folder(plan: _Plan) -> None:
         "splits": list(plan.splits),
         "seed": plan.seed,
     }
-    path = plan.out / RECORD
-    if path.exists() and _read_settings(path) != settings:
-        raise RunError(f"{plan.out} holds an augmentation with other settings; choose another --out or remove it")
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
-
-
-def _read_settings(path: Path) -> object:
-    try:
-        return read_json(path)
-    except ValueError:
-        return None
+    claim_folder(plan.out / RECORD, settings)
 
 
 def _run_stages(

@@ -97,7 +97,8 @@ def load_object(path: str) -> tuple[object, str]:
     except Exception as error:  # whatever the user's module does while it is imported
         raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
     if not hasattr(module, attribute):
-        raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(_public(module))}")
+        public = [name for name in vars(module) if not name.startswith("_")][:20]
+        raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(public)}")
     found = getattr(module, attribute)
     return found, _code_hash(module_name, found)
 
@@ -119,7 +120,3 @@ def _is_found(package: str) -> bool:
         return package in sys.modules or find_spec(package) is not None
     except ValueError:  # no name at all
         return False
-
-
-def _public(module: object) -> list[str]:
-    return [name for name in vars(module) if not name.startswith("_")][:20]

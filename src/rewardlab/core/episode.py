@@ -81,10 +81,7 @@ def in_memory(pixels: Frames) -> InMemoryFrames:
 
 
 def read_in_order(indices: Indices, decode: Callable[[Indices], Frames]) -> Frames:
-    """Return frames in this order, an index maybe twice; `decode` is given each index once, rising.
-
-    What it returns is not copied where that is the order already.
-    """
+    """Return frames in this order, an index maybe twice, copied only if need be; `decode` gets each once, rising."""
     rising, places = np.unique(indices, return_inverse=True)
     frames = decode(rising)
     return frames if np.array_equal(places, np.arange(len(rising))) else frames[places]
@@ -144,7 +141,6 @@ class ShownFrames:
 
     @property
     def count(self) -> int:
-        """Return how many frames are shown."""
         return len(self.clip)
 
     def read(self, indices: Indices) -> Frames:
@@ -171,7 +167,6 @@ class FrameSequence:
 
     @property
     def count(self) -> int:
-        """Return how many frames there are."""
         return len(self.frames)
 
     def read(self, indices: Indices) -> Frames:
@@ -284,18 +279,21 @@ def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, 
 
 
 def rearrange(episode: Episode, picks: Indices) -> Episode:
-    """Return the episode whose stream consists of these frames, one after the other at the stream's mean rate.
-
-    Per-frame truth follows the frames.
-    """
-    clip = replace(episode.clip, order=episode.clip.order[picks], positions=np.arange(len(picks)))
-    return replace(episode, clip=clip, label=_pick_progress(episode.label, picks))
+    """Return the episode whose stream is these frames, evenly at the stream's mean rate; per-frame truth follows."""
+    return _picked(episode, picks, np.arange(len(picks)))
 
 
 def show_only(episode: Episode, keep: Indices) -> Episode:
     """Return the episode with only these frames shown, each still at its own time."""
-    clip = replace(episode.clip, order=episode.clip.order[keep], positions=episode.clip.positions[keep])
-    return replace(episode, clip=clip, label=_pick_progress(episode.label, keep))
+    return _picked(episode, keep, episode.clip.positions[keep])
+
+
+def _picked(episode: Episode, picks: Indices, positions: Positions) -> Episode:
+    progress = episode.label.progress
+    label = episode.label if progress is None else replace(episode.label, progress=tuple(progress[i] for i in picks))
+    return replace(
+        episode, clip=replace(episode.clip, order=episode.clip.order[picks], positions=positions), label=label
+    )
 
 
 def with_frames(episode: Episode, pixels: Frames) -> Episode:
@@ -318,9 +316,3 @@ def read_only(array: NDArray[Any]) -> NDArray[Any]:
     """Return the array itself, which cannot be written to any more."""
     array.flags.writeable = False
     return array
-
-
-def _pick_progress(truth: Label, picks: Indices) -> Label:
-    if truth.progress is None:
-        return truth
-    return replace(truth, progress=tuple(truth.progress[i] for i in picks))

@@ -1,5 +1,6 @@
 """Errors a person can act on: what was expected, what came, what to do next; each knows its exit code."""
 
+from importlib.util import find_spec
 from typing import ClassVar
 
 GATE_FAILED, WRONG_USE, MODEL_FAILED, BAD_DATA, FAULT, CTRL_C = 1, 2, 3, 4, 70, 130  # exit codes; 0 is fine
@@ -58,11 +59,11 @@ class SimulatorError(RewardlabError):
 
 
 class NotApplicable(RewardlabError):
-    """A perturbation has no defined meaning for this episode; the cell is dropped and counted."""
+    """A perturbation has no defined meaning for this episode; the trial is skipped and counted."""
 
 
 class WorkerFailed(RewardlabError):
-    """A process that this one depends on died; its work is put back, or given up after it died of it again."""
+    """A process that this one depends on has ended; its work is retried, then given up."""
 
     exit_code = MODEL_FAILED
 
@@ -71,3 +72,11 @@ class StopRun(RewardlabError):
     """A model asks that the whole run end here, such as when its budget is spent; what is finished is kept."""
 
     exit_code = MODEL_FAILED
+
+
+def require_packages(what: str, *packages: str, extra: str, error: type[RewardlabError] = PlanError) -> None:
+    """Raise an error that names the extra of rewardlab to install, if a package that `what` needs is missing."""
+    missing = [name for name in packages if find_spec(name) is None]
+    if missing:
+        noun = "package" if len(missing) == 1 else "packages"
+        raise error(f"{what} needs the {noun} {', '.join(missing)}: pip install 'rewardlab[{extra}]'")

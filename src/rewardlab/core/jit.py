@@ -23,7 +23,9 @@ class _Compiled:
         """Return the function as numba compiles it, with the machine code of the compiled functions it calls."""
         from numba import njit
 
-        function = _calling_machine_code(self.function)
+        names, code, own = self.function.__globals__, self.function.__code__, self.function
+        ready = {name: names[name].machine_code for name in code.co_names if isinstance(names.get(name), _Compiled)}
+        function = FunctionType(code, {**names, **ready}, own.__name__, own.__defaults__)
         try:
             return cast(Callable[..., Any], njit(cache=True, nogil=True)(function))
         except RuntimeError:  # nowhere to keep it, as in a container without a home: compile anew in every process
@@ -33,9 +35,3 @@ class _Compiled:
 def compiled(function: F) -> F:
     """Compile on first use and keep the machine code on disk; outputs are passed in, as numpy allocates them faster."""
     return cast(F, update_wrapper(_Compiled(cast(FunctionType, function)), function))
-
-
-def _calling_machine_code(function: FunctionType) -> FunctionType:
-    called = {name: function.__globals__.get(name) for name in function.__code__.co_names}
-    ready = {name: value.machine_code for name, value in called.items() if isinstance(value, _Compiled)}
-    return FunctionType(function.__code__, {**function.__globals__, **ready}, function.__name__, function.__defaults__)

@@ -59,25 +59,4 @@ TRIALS_MB = Limit("REWARDLAB_MAX_TRIALS_MB", 1_000, "trials in one Parquet file 
 JSON_DEPTH = Limit("REWARDLAB_MAX_JSON_DEPTH", 64, "objects and lists inside each other in JSON")
 NUMBER_DIGITS = Limit("REWARDLAB_MAX_NUMBER_DIGITS", 40, "digits of a whole number in JSON")
 
-LIMITS = (
-    CLIP_MB,
-    CLIP_FRAMES,
-    FRAME_PIXELS,
-    VIDEO_PIXELS,
-    VIDEO_MB,
-    RECORD_MB,
-    TABLE_MB,
-    ROWS,
-    ROW_BYTES,
-    INSTRUCTION_CHARACTERS,
-    ANSWER_CHARACTERS,
-    BODY_MB,
-    REQUEST_MB,
-    REQUEST_SECONDS,
-    SERVER_MB,
-    VERDICT_BYTES,
-    JSON_MB,
-    TRIALS_MB,
-    JSON_DEPTH,
-    NUMBER_DIGITS,
-)
+LIMITS = tuple(each for each in vars().values() if isinstance(each, Limit))

@@ -6,7 +6,7 @@ import math
 import re
 import stat
 import types
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -39,10 +39,14 @@ def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> 
             _check_depth(words, most_deep)
         try:
             found, end = decoder.raw_decode(words)  # `decode` would look for spaces around the value first
-            if words[end:] not in _ENDS:
-                found = _decoded_or_told(decoder, words)
+            done = words[end:] in _ENDS
         except json.JSONDecodeError:
-            found = _decoded_or_told(decoder, words)
+            done = False
+        if not done:
+            try:
+                found = decoder.decode(words)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
         if "\\u" in words and _SURROGATE.search(words):
             _check_text(found)
         return found
@@ -50,19 +54,24 @@ def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> 
     return parse
 
 
-def _decoded_or_told(decoder: json.JSONDecoder, words: str) -> Any:
-    """Decode what does not begin with its value, or say where it is wrong."""
-    try:
-        return decoder.decode(words)
-    except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
-
-
 @cache
 def _json_decoder(digits: int, allow_nonfinite: bool, unique_keys: bool) -> json.JSONDecoder:
     """Return the decoder with these rules; making one takes longer than reading a row with it."""
-    whole = lambda number: int(number) if len(number) <= digits else _refuse_digits(number)
-    number, constant = (float, float) if allow_nonfinite else (_finite, _refuse)
+
+    def whole(text: str) -> int:
+        if len(text) > digits:
+            raise ValueError(f"a whole number of {len(text):,} digits, {NUMBER_DIGITS.describe()}")
+        return int(text)
+
+    def finite(text: str) -> float:
+        if math.isinf(number := float(text)):
+            raise ValueError(f"a number too large for a computer: {text[:40]}")
+        return number
+
+    def refuse(text: str) -> float:
+        raise ValueError(f"{text}, which is no JSON number")
+
+    number, constant = (float, float) if allow_nonfinite else (finite, refuse)
     pairs = _unique if unique_keys else None
     return json.JSONDecoder(parse_int=whole, parse_float=number, parse_constant=constant, object_pairs_hook=pairs)
 
@@ -92,21 +101,6 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for place, key in enumerate(keys) if key in keys[:place])
         raise ValueError(f"the key {twice[:40]!r} is there twice")
     return found
-
-
-def _refuse_digits(text: str) -> int:
-    raise ValueError(f"a whole number of {len(text):,} digits, {NUMBER_DIGITS.describe()}")
-
-
-def _finite(text: str) -> float:
-    number = float(text)
-    if math.isinf(number):
-        raise ValueError(f"a number too large for a computer: {text[:40]}")
-    return number
-
-
-def _refuse(text: str) -> float:
-    raise ValueError(f"{text}, which is no JSON number")
 
 
 def _check_text(found: Any) -> None:
@@ -150,10 +144,7 @@ def without_checksums(content: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def read_checksummed_json(path: Path) -> tuple[dict[str, Any], bool]:
-    """Return the object in a JSON file without its checksum, and whether it carried one; a ValueError says what is off.
-
-    A file that a person edited may carry none.
-    """
+    """Return the object in a JSON file and whether it carried a checksum, as one that a person edited may not."""
     content = read_json(path)
     if not isinstance(content, dict):
         raise ValueError(f"it must hold a JSON object, got {type(content).__name__}")
@@ -209,10 +200,8 @@ def _type_decoder(kind: Hashable) -> Decode:
     if _is_record(kind):
         return _record_decoder(kind)
     origin, parts = get_origin(kind), get_args(kind)
-    if origin is tuple:
-        return _list_decoder(_type_decoder(parts[0]))
-    if origin is dict:
-        return _map_decoder(_type_decoder(parts[1]))
+    if origin in (tuple, dict):
+        return _parts_decoder(_type_decoder(parts[origin is dict]), listed=origin is tuple)
     return _value_decoder(kind)
 
 
@@ -221,7 +210,7 @@ def _is_record(kind: object) -> bool:
 
 
 def _record_decoder(kind: Any) -> Decode:
-    fields = {name: _type_decoder(hint) for name, hint in _hints(kind).items()}
+    fields = {name: _type_decoder(hint) for name, hint in field_types(kind).items()}
 
     def decode(content: object, place: str) -> Any:
         if not isinstance(content, Mapping):
@@ -235,20 +224,15 @@ def _record_decoder(kind: Any) -> Decode:
     return decode
 
 
-def _list_decoder(part: Decode) -> Decode:
+def _parts_decoder(part: Decode, *, listed: bool) -> Decode:
+    """Return the decoder of a list, or of values by name."""
+
     def decode(content: object, place: str) -> Any:
-        if not isinstance(content, list):
-            raise _misfit(place, "a list", content)
-        return tuple(part(value, f"{place}[{number}]") for number, value in enumerate(content))
-
-    return decode
-
-
-def _map_decoder(part: Decode) -> Decode:
-    def decode(content: object, place: str) -> Any:
-        if not isinstance(content, Mapping):
-            raise _misfit(place, "an object", content)
-        return {str(key): part(value, f"{place}.{key}") for key, value in content.items()}
+        if listed and isinstance(content, list):
+            return tuple(part(value, f"{place}[{number}]") for number, value in enumerate(content))
+        if not listed and isinstance(content, Mapping):
+            return {str(key): part(value, f"{place}.{key}") for key, value in content.items()}
+        raise _misfit(place, "a list" if listed else "an object", content)
 
     return decode
 
@@ -266,7 +250,7 @@ def _value_decoder(kind: Any) -> Decode:
             return float(content)
         if nested and isinstance(content, Mapping):
             return nested[0](content, place)
-        raise _misfit(place, _type_name(kind), content)
+        raise _misfit(place, type_name(kind), content)
 
     return decode
 
@@ -277,12 +261,13 @@ def _misfit(place: str, expected: str, content: object) -> ValueError:
 
 
 @cache
-def _hints(kind: Any) -> dict[str, Any]:
+def field_types(kind: Any) -> dict[str, Any]:
+    """Return the type of each field of a record."""
     hints = get_type_hints(kind)
     return {entry.name: hints[entry.name] for entry in dataclasses.fields(kind)}
 
 
-def _type_name(kind: Any, *, linked: bool = False) -> str:
+def type_name(kind: Any, *, linked: bool = False) -> str:
     """Return a type as errors and the reference say it; the reference links a record to its table."""
     if _is_record(kind):
         return f"[{kind.__name__}](#{kind.__name__.lower()})" if linked else f"an object ({kind.__name__})"
@@ -291,32 +276,7 @@ def _type_name(kind: Any, *, linked: bool = False) -> str:
     origin, parts = get_origin(kind), get_args(kind)
     if origin is Literal:
         return ", ".join(f"`{part}`" for part in parts)
-    names = [_type_name(part, linked=linked) for part in parts if part is not Ellipsis]
+    names = [type_name(part, linked=linked) for part in parts if part is not Ellipsis]
     if origin is tuple:
         return f"list of {names[0]}"
     return f"object of {names[1]}" if origin is dict else " or ".join(names)
-
-
-def record_tables(kind: Any) -> str:
-    """Return Markdown tables of a record and every record in it: field, type and meaning."""
-    parts = []
-    for record in dict.fromkeys(_records(kind)):
-        parts += [f"## {record.__name__}", "", str(record.__doc__).strip(), ""]
-        parts += ["| field | type | meaning |", "|---|---|---|"]
-        hints = _hints(record)
-        for entry in dataclasses.fields(record):
-            parts.append(
-                f"| `{entry.name}` | {_type_name(hints[entry.name], linked=True)} | {entry.metadata['meaning']} |"
-            )
-        parts.append("")
-    return "\n".join(parts)
-
-
-def _records(kind: Any) -> Iterator[Any]:
-    if _is_record(kind):
-        yield kind
-        for hint in _hints(kind).values():
-            yield from _records(hint)
-    else:
-        for part in get_args(kind):
-            yield from _records(part)

@@ -161,8 +161,7 @@ class Run:
 
     def append(self, trials: Sequence[Trial]) -> None:
         """Write trials as one part; afterwards they survive any crash of this process or machine."""
-        if trials:
-            self._write_part("part", to_arrow(trials))
+        self.append_table(to_arrow(trials))
 
     def append_table(self, table: "pyarrow.Table") -> None:
         """Write trials that are a table already, such as those of another shard, as one part."""
@@ -257,21 +256,28 @@ def _html_row(model: str, found: Sequence[Measurement]) -> str:
     return f"<tr>{''.join(cells)}<td>{found[0].scored}/{found[0].asked}</td></tr>"
 
 
-def claim_folder(path: Path, settings: Mapping[str, Any], *, where: str = "") -> None:
-    """Write the settings that a folder is begun with into a file of it; RunError where it was begun with others."""
-    begun = json.loads(json.dumps(settings, default=str))
+def claim_folder(
+    path: Path, settings: Mapping[str, Any], *, where: str = "", defaults: Mapping[str, Any] | None = None
+) -> None:
+    """Write the settings that a folder is begun with into a file of it; RunError where it was begun with others.
+
+    A folder that was begun before a setting existed has the default of that setting, where `defaults` holds one.
+    """
+    begun, known = (json.loads(json.dumps(each, default=str)) for each in (settings, defaults or {}))
     if path.exists():
-        before = parse_json(path.read_text(encoding="utf-8"))
-        other = [name for name in {**before, **begun} if before.get(name) != begun.get(name)]
+        try:
+            before = known | parse_json(path.read_bytes())
+        except (ValueError, TypeError) as error:
+            raise RunError(f"{path} is damaged: {error}; choose another --out or remove that folder") from error
+        other = [name for name in before | begun if before.get(name) != begun.get(name)]
         if other:
             raise RunError(
                 f"{where or path.parent} was begun with other settings ({', '.join(other)}); "
                 "choose another --out or remove that folder"
             )
-        return
     path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
-        partial.write_text(json.dumps(begun) + "\n", encoding="utf-8")
+        partial.write_text(json.dumps(begun, indent=2, sort_keys=True) + "\n", encoding="utf-8")
 
 
 @contextmanager

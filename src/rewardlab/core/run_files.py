@@ -13,8 +13,8 @@ from rewardlab.core.records import json_digest, record_from_json
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Decision, Expectation, Status, graded_parts
 from rewardlab.core.trial_table import (
     INFO_COLUMNS,
+    TRIAL_COLUMNS,
     map_pairs,
-    read_columns,
     trial_schema,
     with_info_columns,
     with_plain_texts,
@@ -101,10 +101,7 @@ def run_record(content: Mapping[str, Any]) -> RunRecord:
     settings, plan = _object(content, "settings"), _object(content, "plan")
     known = {name: content[name] for name in _KEYS & content.keys()}
     made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **known}
-    made |= {
-        "settings": {name: settings.get(name) for name in SETTINGS},
-        "plan_digest": json_digest(plan),
-    }
+    made["settings"], made["plan_digest"] = {name: settings.get(name) for name in SETTINGS}, json_digest(plan)
     made["plan"] = _plan(plan, settings, content.get("evaluated"))
     record = record_from_json(RunRecord, made)
     _check(record)
@@ -155,10 +152,8 @@ _MAX_TEXT = 60
 
 def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yield each setting of two plans, as JSON holds them, with its old and its new value where they differ."""
-    for key in dict.fromkeys((*old, *new)):
+    for key in _changed(old, new):
         before, now = old.get(key), new.get(key)
-        if before == now:
-            continue
         if isinstance(before, dict) and isinstance(now, dict):
             yield from (_member(_WORDS.get(key, key), name, before, now) for name in _changed(before, now))
         elif key == "data_digest":
@@ -187,6 +182,11 @@ def _text(value: Any) -> str:
 # Trials held against the plan of their run: what no run of that plan can have written is refused by its row.
 
 _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown", "frames_hash")
+_RANGES = {  # of what must lie between two numbers, where it is there
+    ("from 1 to 5", 1, 5): ("level", "truth_level", "uncalibrated_level"),
+    ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability"),
+    ("0 or more", 0, 1e15): ("disagreement", "input_tokens", "output_tokens", "cost"),
+}
 _BLOCK = 20_000  # trials whose lists are checked at a time: that takes ten times the memory of the lists
 Rule = tuple[str, str, Any]  # a column, what it must be, and where it is so
 
@@ -195,26 +195,43 @@ def check_trials(table: "pyarrow.Table", plan: RunPlan) -> None:
     """Raise a ValueError that names the first trial that does not belong to the plan, or cannot be."""
     import pyarrow.compute as pc
 
-    for column, expected, holds in (*_names(table, plan), *_outcomes(table), *_lists(table), *_info(table)):
+    for column, expected, holds in (*_value_rules(table, plan), *_list_rules(table)):
         row = pc.index(holds, False).as_py()
         if row >= 0:
             got = str(table[column][row].as_py())
             raise ValueError(f"row {row}: {column} must be {expected}, got {got[:60]!r}")
 
 
-def _names(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
+def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
     import pyarrow.compute as pc
 
     for column in _REQUIRED:
         yield column, "there", pc.is_valid(table[column])
-    yield "model", "a model of the plan", _among(table, "model", plan.models)
-    yield "perturbation", "a perturbation of the plan", _among(table, "perturbation", _perturbations(table, plan))
-    yield "category", "a category", _among(table, "category", (CLEAN, *CATEGORIES))
-    yield "severity", "a severity of the plan", _among(table, "severity", (0, *plan.severities))
-    yield "seed", f"{plan.seed}, as in the plan", _among(table, "seed", (plan.seed,))
+    for column, expected, allowed in (
+        ("model", "a model of the plan", plan.models),
+        ("perturbation", "a perturbation of the plan", _perturbations(table, plan)),
+        ("category", "a category", (CLEAN, *CATEGORIES)),
+        ("severity", "a severity of the plan", (0, *plan.severities)),
+        ("seed", f"{plan.seed}, as in the plan", (plan.seed,)),
+        ("expectation", "one of rewardlab's", get_args(Expectation)),
+        ("status", "scored, failed or dropped", get_args(Status)),
+        ("guard_decision", "what a guard may decide", (None, *get_args(Decision))),
+    ):
+        yield column, expected, _among(table, column, allowed)
     clean = pc.equal(table["perturbation"], CLEAN)
     for column, value in (("category", CLEAN), ("severity", 0)):
         yield column, f"{value} where the episode is clean, only there", pc.equal(clean, pc.equal(table[column], value))
+    there = {column: pc.is_valid(table[column]) for column in ("level", "guard_decision", "guard_risk", "seconds")}
+    scored = pc.equal(table["status"], "scored")
+    yield "level", "there where the trial is scored, only there", pc.equal(scored, there["level"])
+    guarded = pc.equal(there["guard_decision"], there["guard_risk"])
+    yield "guard_risk", "there where a guard decided, only there", guarded
+    yield "seconds", "0 or more", pc.and_(there["seconds"], _within(table["seconds"], 0, 1e12))
+    for (expected, low, high), columns in _RANGES.items():
+        for column in columns:
+            yield column, expected, _within(table[column], low, high)
+    for column in ("novelty", "log_probability"):
+        yield column, "a finite number", pc.fill_null(pc.is_finite(table[column]), True)
 
 
 def _perturbations(table: "pyarrow.Table", plan: RunPlan) -> tuple[str, ...]:
@@ -225,28 +242,13 @@ def _perturbations(table: "pyarrow.Table", plan: RunPlan) -> tuple[str, ...]:
     if not plan.graded:
         return planned
     found = [name for name in pc.unique(table["perturbation"]).to_pylist() if name is not None]
-    return (*planned, *(name for name in found if _is_graded(name, plan.perturbations)))
+    known = {*plan.perturbations}
+    graded = {name: graded_parts(name) for name in found}
+    fits = [n for n, parts in graded.items() if all(base in known and 0 < at <= SEVERITIES[-1] for base, at in parts)]
+    return (*planned, *(name for name in fits if graded[name]))
 
 
-def _is_graded(name: str, known: tuple[str, ...]) -> bool:
-    parts = graded_parts(name)
-    return bool(parts) and all(base in known and 0 < severity <= SEVERITIES[-1] for base, severity in parts)
-
-
-def _outcomes(table: "pyarrow.Table") -> Iterator[Rule]:
-    import pyarrow.compute as pc
-
-    yield "expectation", "one of rewardlab's", _among(table, "expectation", get_args(Expectation))
-    yield "status", "scored, failed or dropped", _among(table, "status", get_args(Status))
-    scored = pc.equal(table["status"], "scored")
-    yield "level", "there where the trial is scored, only there", pc.equal(scored, pc.is_valid(table["level"]))
-    yield "level", "from 1 to 5", _within(table["level"], 1, 5)
-    yield "truth_level", "from 1 to 5", _within(table["truth_level"], 1, 5)
-    seconds = table["seconds"]
-    yield "seconds", "0 or more", pc.and_(pc.is_valid(seconds), _within(seconds, 0, 1e12))
-
-
-def _lists(table: "pyarrow.Table") -> Iterator[Rule]:
+def _list_rules(table: "pyarrow.Table") -> Iterator[Rule]:
     import pyarrow.compute as pc
 
     sizes = pc.list_value_length(table["probabilities"])
@@ -255,34 +257,11 @@ def _lists(table: "pyarrow.Table") -> Iterator[Rule]:
     for column in ("progress", "truth_progress"):
         yield column, "finite numbers", _each(table, column, lambda x: pc.fill_null(pc.is_finite(x), False))
     yield "shown", "indices of frames", _each(table, "shown", lambda x: _within(x, 0, 2**31 - 1))
-
-
-def _info(table: "pyarrow.Table") -> Iterator[Rule]:
-    import pyarrow.compute as pc
-
     yield "prediction_set", "levels from 1 to 5", _each(table, "prediction_set", lambda x: _within(x, 1, 5))
-    for column in ("set_coverage", "guard_risk", "guard_success_probability"):
-        yield column, "from 0 to 1", _within(table[column], 0, 1)
-    for column in ("disagreement", "input_tokens", "output_tokens", "cost"):
-        yield column, "0 or more", _within(table[column], 0, 1e15)
-    yield "uncalibrated_level", "from 1 to 5", _within(table["uncalibrated_level"], 1, 5)
-    for column in ("novelty", "log_probability"):
-        yield column, "a finite number", pc.fill_null(pc.is_finite(table[column]), True)
-    decision = table["guard_decision"]
-    known = pc.or_(pc.is_null(decision), _among(table, "guard_decision", get_args(Decision)))
-    yield "guard_decision", "what a guard may decide", known
-    yield (
-        "guard_risk",
-        "there where a guard decided, only there",
-        pc.equal(pc.is_valid(decision), pc.is_valid(table["guard_risk"])),
-    )
     for column in ("member_levels", "frame_quality", "guard_shift"):
         yield column, "finite numbers", _each(table, column, lambda x: pc.is_finite(pc.struct_field(x, "value")))
-    yield (
-        "member_failures",
-        "texts",
-        _each(table, "member_failures", lambda x: pc.is_valid(pc.struct_field(x, "value"))),
-    )
+    texts = _each(table, "member_failures", lambda x: pc.is_valid(pc.struct_field(x, "value")))
+    yield "member_failures", "texts", texts
 
 
 def _among(table: "pyarrow.Table", column: str, allowed: tuple[object, ...]) -> Any:
@@ -298,29 +277,25 @@ def _within(values: Any, low: float, high: float) -> Any:
     """Tell where values are missing or in the range; nan is in none."""
     import pyarrow.compute as pc
 
-    inside = pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high))
-    return pc.fill_null(inside, True)
+    return pc.fill_null(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)), True)
 
 
 def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> Any:
     """Tell of which rows everything in the list or map does; a missing number does not."""
-    import pyarrow as pa
-
-    blocks = (chunk.slice(start, _BLOCK) for chunk in table[column].chunks for start in range(0, len(chunk), _BLOCK))
-    return pa.chunked_array([_each_in_block(block, holds) for block in blocks], pa.bool_())
-
-
-def _each_in_block(block: "pyarrow.ListArray | pyarrow.MapArray", holds: Callable[[Any], Any]) -> "pyarrow.Array":
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lists = map_pairs(block) if pa.types.is_map(block.type) else block
-    flat = lists.flatten()
-    sound = pc.fill_null(pc.and_(pc.is_valid(flat), holds(flat)), False).to_numpy(zero_copy_only=False)
-    rows = np.ones(len(lists), dtype=bool)
-    rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
-    return pa.array(rows)
+    blocks = (chunk.slice(start, _BLOCK) for chunk in table[column].chunks for start in range(0, len(chunk), _BLOCK))
+    found = []
+    for block in blocks:
+        lists = map_pairs(block) if pa.types.is_map(block.type) else block
+        flat = lists.flatten()
+        sound = pc.fill_null(pc.and_(pc.is_valid(flat), holds(flat)), False).to_numpy(zero_copy_only=False)
+        rows = np.ones(len(lists), dtype=bool)
+        rows[pc.list_parent_indices(lists).to_numpy()[~sound]] = False
+        found.append(pa.array(rows))
+    return pa.chunked_array(found, pa.bool_())
 
 
 # Trials in Parquet files whose names are made of their content: every bit of a part is checked whenever it is read.
@@ -328,7 +303,6 @@ def _each_in_block(block: "pyarrow.ListArray | pyarrow.MapArray", holds: Callabl
 PartKind = Literal["part", "all"]  # some trials as they came, or every one of the run
 _NAME = re.compile(r"(?:part|all)-([0-9a-f]{32})\.parquet")
 _PLAN = b"rewardlab.plan"  # key of the Parquet metadata that says to which plan the trials belong
-_HEX = 32
 _ROW_GROUP = 100_000  # trials
 
 
@@ -356,9 +330,7 @@ def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
     import pyarrow as pa
 
     try:
-        data = _read_bytes(path)
-        _check_name(path, data)
-        table = _decode(data, record)
+        table = _decode(_checked_bytes(path), record)
         check_trials(table, record.plan)
     except (pa.ArrowException, OSError, ValueError, MemoryError) as error:
         what = " ".join(str(error).split()) or type(error).__name__
@@ -372,26 +344,23 @@ _REMEDY = (
 )
 
 
-def _read_bytes(path: Path) -> bytes:
+def _checked_bytes(path: Path) -> bytes:
+    """Return the bytes of a file of bounded size, which must have the checksum in its name."""
     if not path.is_file():
         raise ValueError("it is no regular file")
     size = path.stat().st_size
     if size > TRIALS_MB.in_bytes:
         raise ValueError(f"{size / 1e6:,.0f} MB of trials, {TRIALS_MB.describe()}")
-    return path.read_bytes()
-
-
-def _check_name(path: Path, data: bytes) -> None:
-    """Compare the bytes with the checksum in the name."""
-    named = _NAME.fullmatch(path.name)
+    data, named = path.read_bytes(), _NAME.fullmatch(path.name)
     if named is None:
         raise ValueError("its name carries no checksum, so this run did not write it")
     if named[1] != _checksum(data):
         raise ValueError("its content does not have the checksum in its name, so it was damaged or edited")
+    return data
 
 
 def _checksum(data: bytes) -> str:
-    return sha256(data).hexdigest()[:_HEX]
+    return sha256(data).hexdigest()[:32]
 
 
 def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
@@ -401,7 +370,8 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     schema = pq.read_schema(pa.BufferReader(data))
     if (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
         raise ValueError("it belongs to a run with another plan")
-    expected = pa.schema([field for field in trial_schema() if field.name in schema.names or not _is_info(field.name)])
+    known = {*TRIAL_COLUMNS} - {*INFO_COLUMNS} | {*schema.names}  # runs of earlier versions lack columns of info
+    expected = pa.schema([field for field in trial_schema() if field.name in known])
     if not schema.equals(expected):
         raise ValueError(f"its columns are not those of trials: {_difference(schema, expected)}")
     # As dictionaries, texts take no more memory than the file says; a long one that is there a million times would.
@@ -410,24 +380,14 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
     _check_size(file.metadata, record)
-    table = read_columns(file, schema.names)
+    # One column after the other: decoding takes twice the memory of what is decoded.
+    table = pa.table({name: file.read([name], use_threads=False)[name] for name in schema.names})
     _check_text_size(table)
     table.validate(full=True)
-    return with_info_columns(_with_plain_maps(table, schema))
-
-
-def _is_info(name: str) -> bool:
-    return name in INFO_COLUMNS  # which runs of earlier versions do not have
-
-
-def _with_plain_maps(table: "pyarrow.Table", schema: "pyarrow.Schema") -> "pyarrow.Table":
-    """Return the table with the texts inside of maps written out: Arrow joins no dictionaries there."""
-    import pyarrow as pa
-
     for place, column in enumerate(schema):
-        if pa.types.is_map(column.type):
+        if pa.types.is_map(column.type):  # Arrow joins no dictionaries inside of maps
             table = table.set_column(place, column.name, table[place].cast(column.type))
-    return table
+    return with_info_columns(table)
 
 
 def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:

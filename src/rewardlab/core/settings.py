@@ -19,7 +19,7 @@ import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -95,16 +95,12 @@ def settings_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
     for name, parameter in inspect.signature(function).parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
         if is_dataclass(parameter.annotation):
-            found += _group_settings(parameter.annotation, name, default)
+            for entry in fields(parameter.annotation):
+                found.append(_setting(entry.name, entry.type, getattr(default, entry.name), group=name))
         elif typing.get_origin(parameter.annotation) is Annotated:
             positional = parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
             found.append(_setting(name, parameter.annotation, default, positional=positional))
     return tuple(found)
-
-
-def _group_settings(group: Any, parameter: str, given: Any) -> Iterator[Setting]:
-    for entry in fields(group):
-        yield _setting(entry.name, entry.type, getattr(given, entry.name), group=parameter)
 
 
 def _setting(name: str, hint: Any, default: Any, *, positional: bool = False, group: str = "") -> Setting:
@@ -189,17 +185,12 @@ def as_command(name: str, function: Callable[..., Any], values: Mapping[str, Any
     """Return the command line with these recorded settings; those at their default are left out."""
     words = ["rewardlab", *name.split()]
     for setting in settings_of(function):
-        words += _words(setting, values[setting.name])
+        value = values[setting.name]
+        if setting.positional:
+            words += map(str, value) if setting.many else [] if value is None else [str(value)]
+        elif json.dumps(value, default=str) != json.dumps(setting.default, default=str):
+            words += [setting.flag] if setting.kind is bool else [setting.flag, setting_text(value)]
     return shlex.join(words)
-
-
-def _words(setting: Setting, value: Any) -> Iterator[str]:
-    if setting.positional:
-        yield from map(str, value) if setting.many else [] if value is None else [str(value)]
-    elif json.dumps(value, default=str) != json.dumps(setting.default, default=str):
-        yield setting.flag
-        if setting.kind is not bool:
-            yield setting_text(value)
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -255,7 +246,7 @@ def _usage(settings: Sequence[Setting]) -> str:
 class _ShowHelp(argparse.Action):
     """Print the help and stop: that of every option, or without those that few people need."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(self, parser: Any, _namespace: Any, _values: Any, option_string: str | None = None) -> None:
         rare = {setting.name for setting in parser.settings if setting.help.more}
         for action in parser._actions:
             if option_string != "--help-all" and action.dest in rare:
@@ -280,12 +271,13 @@ def _add_argument(parser: argparse.ArgumentParser, setting: Setting) -> None:
     metavar = "{" + ",".join(setting.choices) + "}" if setting.choices and not setting.many else setting.metavar
     again = setting.many and not setting.help.commas
     options |= {"metavar": f"{metavar},..." if setting.many and not again else metavar}
-    options |= {"type": _several(setting) if setting.many else _reader(setting)}
-    options |= {"required": setting.default is MISSING}
+    options |= {"type": _reader(setting), "required": setting.default is MISSING}
     parser.add_argument(*flags, dest=setting.name, action=_Again if again else "store", **options)
 
 
 def _reader(setting: Setting) -> Callable[[str], Any]:
+    """Return what reads a word: one value, or behind a flag that takes several all of those between commas."""
+
     def read(text: str) -> Any:
         try:
             value = setting.kind(text)
@@ -299,19 +291,17 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(expected.rstrip("; "))
         return value
 
-    return read
+    def read_several(text: str) -> tuple[Any, ...]:
+        parts = text.split(",") if setting.help.commas else [text]
+        return tuple(read(part.strip()) for part in parts if part.strip())
 
-
-def _several(setting: Setting) -> Callable[[str], tuple[Any, ...]]:
-    read = _reader(setting)
-    parts: Callable[[str], list[str]] = lambda text: text.split(",") if setting.help.commas else [text]
-    return lambda text: tuple(read(part.strip()) for part in parts(text) if part.strip())
+    return read_several if setting.many and not setting.positional else read
 
 
 class _Again(argparse.Action):
     """A flag that may be given again: its values are put together, in place of the default."""
 
-    def __call__(self, parser: Any, namespace: Any, values: Any, option_string: str | None = None) -> None:
+    def __call__(self, _parser: Any, namespace: Any, values: Any, _option_string: str | None = None) -> None:
         before = () if vars(namespace)[self.dest] is self.default else vars(namespace)[self.dest]
         setattr(namespace, self.dest, (*before, *values))
 

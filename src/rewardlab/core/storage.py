@@ -75,17 +75,12 @@ def locked(folder: Path) -> Iterator[None]:
             raise RunError(
                 f"{folder} is being written by another process; wait for it or choose another --out"
             ) from None
-        _remove_partial_files(folder)
+        for path in (*folder.glob(".*.tmp"), *folder.glob("trials/.*.tmp")):
+            named = _PARTIAL.fullmatch(path.name)
+            if named is not None and not _is_alive(int(named[1])):  # left behind by a process that has ended
+                with suppress(OSError):
+                    path.unlink()
         yield
-
-
-def _remove_partial_files(folder: Path) -> None:
-    """Remove what `atomic_write` left behind in processes that have ended."""
-    for path in (*folder.glob(".*.tmp"), *folder.glob("trials/.*.tmp")):
-        named = _PARTIAL.fullmatch(path.name)
-        if named is not None and not _is_alive(int(named[1])):
-            with suppress(OSError):
-                path.unlink()
 
 
 def _is_alive(process: int) -> bool:
@@ -94,7 +89,7 @@ def _is_alive(process: int) -> bool:
     except (ProcessLookupError, OverflowError):
         return False
     except PermissionError:  # it is another user's
-        return True
+        pass
     return True
 
 
@@ -186,35 +181,33 @@ class ObjectStore:
         """Return the size in bytes of every file by its name below the folder."""
         from pyarrow.fs import FileSelector
 
-        filesystem, root = _opened(self.address)
-        with self._told("read", ""):
-            found = filesystem.get_file_info(FileSelector(root, allow_not_found=True, recursive=True))
-        return {info.path[len(root) + 1 :]: int(info.size) for info in found if info.is_file}
+        with self._opened("read", "") as (filesystem, folder):
+            found = filesystem.get_file_info(FileSelector(folder, allow_not_found=True, recursive=True))
+        return {info.path[len(folder) + 1 :]: int(info.size) for info in found if info.is_file}
 
     def write(self, name: str, data: bytes) -> None:
         """Write a file; readers see all of it or nothing."""
-        filesystem, root = _opened(self.address)
-        with self._told("write", name), filesystem.open_output_stream(f"{root}/{name}") as stream:
+        with self._opened("write", name) as (filesystem, path), filesystem.open_output_stream(path) as stream:
             stream.write(data)
 
     def remove(self, name: str) -> None:
         """Remove a file, if it is there."""
-        filesystem, root = _opened(self.address)
-        with self._told("write", name):
-            try:
-                filesystem.delete_file(f"{root}/{name}")
-            except FileNotFoundError:
-                return
+        with self._opened("write", name) as (filesystem, path), suppress(FileNotFoundError):
+            filesystem.delete_file(path)
 
     def fetch(self, folder: Path) -> None:
         """Bring what is needed to go on with the run into a folder; parts that are there already stay."""
         for name, size in self.sizes().items():
             place = folder / name
-            if _NEEDED.fullmatch(name) and not _is_newer(place, size):
+            grown = place.suffix == ".jsonl" and place.exists() and place.stat().st_size >= size  # a ledger only grows
+            same = place.suffix == ".parquet" and place.exists()  # parts are named by their content
+            if _NEEDED.fullmatch(name) and not (grown or same):
                 if size > TRIALS_MB.in_bytes:
                     raise RunError(f"{self.address}/{name}: {size / 1e6:,.0f} MB, {TRIALS_MB.describe()}")
                 place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(self._read(name))
+                with self._opened("read", name) as (filesystem, path), filesystem.open_input_stream(path) as stream:
+                    data = stream.read()
+                place.write_bytes(data)
 
     def publish(self, folder: Path) -> None:
         """Write every file of a folder that is not there in this size; hidden ones and the lock stay here."""
@@ -225,18 +218,14 @@ class ObjectStore:
             if name != "lock" and not hidden and there.get(name) != place.stat().st_size:
                 self.write(name, place.read_bytes())
 
-    def _read(self, name: str) -> bytes:
-        filesystem, root = _opened(self.address)
-        with self._told("read", name), filesystem.open_input_stream(f"{root}/{name}") as stream:
-            return bytes(stream.read())
-
     @contextmanager
-    def _told(self, verb: str, name: str) -> Iterator[None]:
-        """Turn a failure of the store into one sentence that says what to do."""
+    def _opened(self, verb: str, name: str) -> Iterator[tuple[Any, str]]:
+        """Give the client and the path of a file there; a failure becomes one sentence that says what to do."""
         from pyarrow.lib import ArrowException
 
+        filesystem, root = _open_store(self.address)
         try:
-            yield
+            yield filesystem, f"{root}/{name}" if name else root
         except (OSError, ArrowException) as error:
             what = " ".join(str(error).split())[:300]
             raise RunError(
@@ -245,15 +234,8 @@ class ObjectStore:
             ) from error
 
 
-def _is_newer(place: Path, size: int) -> bool:
-    """Tell whether the file here says at least as much: parts are named by their content, a ledger only grows."""
-    if not place.exists():
-        return False
-    return place.suffix == ".parquet" or (place.suffix == ".jsonl" and place.stat().st_size >= size)
-
-
 @cache
-def _opened(address: str) -> tuple[Any, str]:
+def _open_store(address: str) -> tuple[Any, str]:
     from pyarrow.fs import FileSystem
 
     if address.startswith("gs://"):

@@ -376,10 +376,7 @@ class Summary:
 
 
 def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
-    """Put summaries side by side; a model that is in several runs carries the name of its run.
-
-    What is no list is that of the first run.
-    """
+    """Put summaries side by side; a model of several runs gets the name of its run, what is no list is the first's."""
     if len(named) == 1:
         return named[0][1]
     times = Counter(model for _, summary in named for model in summary.models)

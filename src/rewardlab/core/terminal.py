@@ -20,29 +20,25 @@ if TYPE_CHECKING:
 
 # C0 and C1 controls but tab and newline, line separators, marks that reorder what is shown, halves of surrogate pairs
 _STEERING = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-_IN_ASCII = {
-    "±": "+/-",
-    "≠": "!=",
-    "≤": "<=",
-    "≥": ">=",
-    "×": "x",
-    "→": "->",
-    "τ": "tau",
-    "…": "...",
-    "–": "-",
-    "—": "-",
-    "‘": "'",
-    "’": "'",
-    "“": '"',
-    "”": '"',
-    "━": "-",
-    **dict(zip("▁▂▃▄▅▆▇█", "_.-:=+*#")),  # of a sparkline
-}
+_IN_ASCII = dict(
+    zip(
+        "±≠≤≥×→τ…–—‘’“”━▁▂▃▄▅▆▇█",  # the last eight are those of a sparkline
+        ("+/-", "!=", "<=", ">=", "x", "->", "tau", "...", "-", "-", "'", "'", '"', '"', "-", *"_.-:=+*#"),
+        strict=True,
+    )
+)
 
 
 def printable(text: str) -> str:
     """Return the text with every character that could steer a terminal, or reorder what it shows, spelled out."""
-    return _STEERING.sub(lambda found: _spelled(found.group()), text)
+
+    def spelled(found: re.Match[str]) -> str:
+        code = ord(found.group())
+        if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
+            code -= 0xDC00
+        return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
+
+    return _STEERING.sub(spelled, text)
 
 
 def one_line(text: object) -> str:
@@ -66,7 +62,6 @@ class TerminalStream(io.TextIOBase):
 
     @property
     def encoding(self) -> str:  # type: ignore[override]
-        """Return the encoding of the stream behind."""
         return self.stream.encoding or "utf-8"
 
     def write(self, text: str) -> int:
@@ -75,18 +70,15 @@ class TerminalStream(io.TextIOBase):
         return len(text)
 
     def flush(self) -> None:
-        """Flush the stream behind."""
         self.stream.flush()
 
     def close(self) -> None:
         """Leave the stream behind alone, which others may have closed by the time this one is cleared away."""
 
     def isatty(self) -> bool:
-        """Tell whether the stream behind is a terminal."""
         return self.stream.isatty()
 
     def fileno(self) -> int:
-        """Return the file descriptor of the stream behind."""
         return self.stream.fileno()
 
 
@@ -100,13 +92,6 @@ def safe_streams() -> Iterator[None]:
 def stream_behind(stream: TextIO) -> TextIO:
     """Return the stream itself, for what steers a terminal on purpose, such as a line that renews itself."""
     return stream.stream if isinstance(stream, TerminalStream) else stream
-
-
-def _spelled(character: str) -> str:
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte of a file name that is no UTF-8
-        code -= 0xDC00
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}"
 
 
 def _ascii(error: UnicodeError) -> tuple[str, int]:
@@ -158,10 +143,7 @@ _LINE = Lock()  # held by the one line that is shown
 
 @contextmanager
 def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
-    """Show on a terminal what is under way; the line renews itself and is gone at the end.
-
-    Elsewhere there is none, nor inside another one.
-    """
+    """Show on a terminal what is under way, in a line that renews itself and is gone at the end; one at a time."""
     if quiet or not sys.stderr.isatty() or not _LINE.acquire(blocking=False):
         yield
         return

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Literal, get_args
 
@@ -85,11 +85,9 @@ def validate_answer(answer: object, shown_frames: int) -> Answer:
             return Failure(_bounded(answer.reason), _text_or_none(answer.raw), checked_info(answer.info))
         if not isinstance(answer, Score):
             return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
-        score = _plain_score(answer)
-        _check_score(score, shown_frames)
+        return _checked_score(answer, shown_frames)
     except Exception as error:  # what a model puts into an answer may be an object of any kind
         return failure_of(error, with_type=not isinstance(error, ModelError | TypeError | ValueError))
-    return score
 
 
 def failure_of(error: BaseException, *, with_type: bool = True) -> Failure:
@@ -106,13 +104,20 @@ def error_text(error: BaseException, *, with_type: bool = False) -> str:
     return f"{type(error).__name__}: {said}"[:_MAX_REASON] if with_type else said[:_MAX_REASON]
 
 
-def _plain_score(score: Score) -> Score:
+def _checked_score(score: Score, shown_frames: int) -> Score:
     """Return the score in plain numbers and printable text, whatever kinds of numbers the model used."""
     if isinstance(score.level, str):
         raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
-    probs = None if score.probabilities is None else tuple(float(p) for p in score.probabilities)
-    progress = None if score.progress is None else tuple(float(p) for p in score.progress)
-    return Score(float(score.level), probs, progress, _text_or_none(score.raw), checked_info(score.info))
+    level = float(score.level)
+    probs, progress = (None if n is None else tuple(map(float, n)) for n in (score.probabilities, score.progress))
+    raw, info = _text_or_none(score.raw), checked_info(score.info)
+    if not (math.isfinite(level) and 1 <= level <= 5):
+        raise ModelError(f"level must be a number from 1 to 5, got {level}")
+    if probs is not None and not (len(probs) == 5 and all(0 <= p <= 1 for p in probs) and abs(sum(probs) - 1) < 1e-3):
+        raise ModelError(f"probabilities must be five numbers that sum to 1, got {probs}")
+    if progress is not None and not (len(progress) == shown_frames and all(map(math.isfinite, progress))):
+        raise ModelError(f"progress must be {shown_frames} finite numbers, one per frame, got {len(progress)}")
+    return Score(level, probs, progress, raw, info)
 
 
 def _text_or_none(text: object) -> str | None:
@@ -129,17 +134,6 @@ def _bounded(text: object) -> str:
 
 def _printable(text: object) -> str:
     return str(text).encode("utf-8", "replace").decode()
-
-
-def _check_score(score: Score, shown_frames: int) -> None:
-    if not (math.isfinite(score.level) and 1 <= score.level <= 5):
-        raise ModelError(f"level must be a number from 1 to 5, got {score.level}")
-    probs = score.probabilities
-    if probs is not None and not (len(probs) == 5 and all(0 <= p <= 1 for p in probs) and abs(sum(probs) - 1) < 1e-3):
-        raise ModelError(f"probabilities must be five numbers that sum to 1, got {probs}")
-    progress = score.progress
-    if progress is not None and not (len(progress) == shown_frames and all(math.isfinite(p) for p in progress)):
-        raise ModelError(f"progress must be {shown_frames} finite numbers, one per frame, got {len(progress)}")
 
 
 def checked_info(info: object) -> ScoreInfo:
@@ -239,21 +233,19 @@ def _known_fields(kind: type[ScoreInfo] | type[GuardVerdict], content: object) -
 
 def describe_info(info: ScoreInfo) -> str:
     """Return what is known in one line of text, for people; empty where nothing is."""
-    return "; ".join(_info_parts(info))
-
-
-def _info_parts(info: ScoreInfo) -> Iterator[str]:
+    parts = []
     if info.prediction_set is not None:
         coverage = "" if info.set_coverage is None else f" ({100 * info.set_coverage:g}% coverage)"
-        yield f"prediction set {', '.join(map(str, info.prediction_set))}{coverage}"
+        parts.append(f"prediction set {', '.join(map(str, info.prediction_set))}{coverage}")
     for name, value in vars(info).items():
         if isinstance(value, float | int | str) and name != "set_coverage":
-            yield f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}"
+            parts.append(f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}")
     if info.member_levels or info.member_failures:
         levels = [f"{name} {level:g}" for name, level in info.member_levels.items()]
-        yield f"members {', '.join([*levels, *(f'{name} failed' for name in info.member_failures)])}"
+        parts.append(f"members {', '.join([*levels, *(f'{name} failed' for name in info.member_failures)])}")
     if info.guard is not None:
-        yield f"guard: {info.guard.decision}, risk {info.guard.risk:.2f}"
+        parts.append(f"guard: {info.guard.decision}, risk {info.guard.risk:.2f}")
+    return "; ".join(parts)
 
 
 @dataclass(frozen=True)

@@ -11,32 +11,31 @@ from numpy.typing import NDArray
 from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
 
 if TYPE_CHECKING:
-    import pyarrow.parquet
-
-
-Chunks = list["pyarrow.ChunkedArray"]  # one column, part by part
-_SORTED_BY = [("id", "ascending"), ("status", "descending")]  # the score of a cell before its failure
-
-
-def read_columns(file: "pyarrow.parquet.ParquetFile", columns: Sequence[str]) -> "pyarrow.Table":
-    """Return these columns of a Parquet file, read one after the other: decoding takes twice what is decoded."""
-    import pyarrow as pa
-
-    return pa.table({name: file.read([name], use_threads=False)[name] for name in columns})
+    import pyarrow
 
 
 def join_parts(parts: Iterable["pyarrow.Table"]) -> "pyarrow.Table":
-    """Return every trial of one or more parts once, ordered by id; of a cell asked again, the score wins."""
+    """Return every trial of one or more parts once, ordered by id; of a trial scored again, the score wins."""
     import pyarrow as pa
 
-    columns = _by_column(parts)
-    columns["id"] = [_one_after_another(columns["id"]).cast(pa.string())]  # no two are alike
-    order = _order(columns["id"][0], _one_after_another(columns["status"]))
-    joined = {}
+    columns: dict[str, list[pa.ChunkedArray]] = {}  # part by part, so that each can be let go of when it is joined
+    for table in parts:
+        for name in table.column_names:
+            columns.setdefault(name, []).append(table[name])
+        del table  # else the last part would stay whole
+
+    def joined(name: str) -> "pyarrow.ChunkedArray":
+        return pa.chunked_array([chunk for part in columns[name] for chunk in part.chunks], columns[name][0].type)
+
+    columns["id"] = [joined("id").cast(pa.string())]  # no two are alike
+    order = _order(columns["id"][0], joined("status"))
+    found = {}
     for name in list(columns):
-        joined[name] = _joined(columns.pop(name), order)
+        column = joined(name).unify_dictionaries()
+        found[name] = column if order is None else column.take(order)
+        del columns[name], column
         pa.default_memory_pool().release_unused()  # else what is let go of stays with the process
-    return pa.table(joined)
+    return pa.table(found)
 
 
 def with_plain_texts(table: "pyarrow.Table") -> "pyarrow.Table":
@@ -61,43 +60,18 @@ def as_dictionary(data: "pyarrow.ChunkedArray") -> "pyarrow.DictionaryArray":
     return pa.DictionaryArray.from_arrays(pc.index_in(whole.indices, used), whole.dictionary.take(used))
 
 
-def _by_column(parts: Iterable["pyarrow.Table"]) -> dict[str, Chunks]:
-    """Take tables apart, so that each column can be let go of when it has been joined."""
-    found: dict[str, Chunks] = {}
-    for table in parts:
-        for name in table.column_names:
-            found.setdefault(name, []).append(table[name])
-    return found
-
-
-def _one_after_another(columns: Chunks) -> "pyarrow.ChunkedArray":
-    import pyarrow as pa
-
-    return pa.chunked_array([chunk for column in columns for chunk in column.chunks], columns[0].type)
-
-
 def _order(ids: "pyarrow.ChunkedArray", status: "pyarrow.ChunkedArray") -> "pyarrow.Array | None":
-    """Return the rows to take; None where they are ordered and each cell is there once, as in a finished run."""
+    """Return the rows to take; None where they are ordered and each trial is there once, as in a finished run."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
         return None
     table = pa.table({"id": ids, "status": status.cast(pa.string())})
-    order = pc.sort_indices(table, _SORTED_BY)
+    order = pc.sort_indices(table, [("id", "ascending"), ("status", "descending")])  # a score before a failure
     ids = ids.take(order)
     new = pc.not_equal(ids[:-1], ids[1:])
     return order.filter(pa.chunked_array([pa.array([True]), *new.chunks]))
-
-
-def _joined(columns: Chunks, order: "pyarrow.Array | None") -> "pyarrow.ChunkedArray":
-    column = _one_after_another(columns).unify_dictionaries()
-    return column if order is None else column.take(order)
-
-
-# The digest of trials: the same for the same results, in whatever files they stand and however long they took.
-
-_NO_RESULT = "seconds"  # differs from one attempt to the next
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,17 +95,21 @@ class TrialTable:
 
     def text(self, column: str) -> NDArray[np.object_]:
         """Return a text column as an object array, None where missing."""
-        return self._column(column, lambda: _text(TrialTable(self.source, cache=self.cache), column))
+
+        def read() -> NDArray[np.object_]:
+            if column == "id":  # no two are alike, so that codes would only be in the way
+                return np.array(self.source[column].to_pylist(), dtype=object)
+            rows, names = TrialTable(self.source, cache=self.cache).codes(column)
+            return np.asarray(np.array([*names, None], dtype=object)[rows])  # -1 is the last
+
+        return self._column(column, read)
 
     def number(self, column: str) -> NDArray[np.float64]:
         """Return a numeric or boolean column as floats, nan where missing."""
-        return self._column(column, lambda: _number(self.source[column]))
+        return self._column(column, lambda: np.array(self.source[column].cast("float64").to_numpy()))
 
     def codes(self, column: str) -> tuple[NDArray[np.int64], list[str]]:
-        """Return a text column as whole numbers and the names they stand for, in order of first appearance.
-
-        A missing text is -1.
-        """
+        """Return a text column as codes (-1: missing) and the names they stand for, in order of first appearance."""
         key = f"codes of {column}"
         if key not in self.cache:
             encoded = as_dictionary(self.source[column])
@@ -155,7 +133,10 @@ class TrialTable:
 
     def list_lengths(self, column: str) -> NDArray[np.int64]:
         """Return the length of each trial's list, 0 where missing."""
-        return self._column(f"lengths of {column}", lambda: _list_lengths(self.source[column]))
+        import pyarrow.compute as pc
+
+        read = lambda: pc.list_value_length(self.source[column]).fill_null(0).to_numpy().astype(np.int64)
+        return self._column(f"lengths of {column}", read)
 
     def vectors(self, column: str, width: int) -> NDArray[np.float64]:
         """Return a column of lists of one length as rows, nan where missing."""
@@ -219,6 +200,8 @@ class TrialTable:
 
 # The digest of trials: the same for the same results, in whatever files they stand and however long they took.
 
+_NO_RESULT = "seconds"  # differs from one attempt to the next
+
 
 def trials_digest(trials: TrialTable) -> str:
     """Return the SHA-256 of every column but the seconds, in the order of the trials.
@@ -253,7 +236,10 @@ def _update(hasher: Any, column: "pyarrow.Array", pa: Any) -> None:
     elif pa.types.is_string(column.type):
         filled = pc.fill_null(column, "")
         hasher.update(pc.binary_length(filled).to_numpy(zero_copy_only=False).tobytes())
-        hasher.update(_characters(filled, pa))
+        _, offsets, data = filled.buffers()
+        if data is not None and len(filled):
+            ends = np.frombuffer(offsets, np.int32)[filled.offset : filled.offset + len(filled) + 1]
+            hasher.update(memoryview(data)[int(ends[0]) : int(ends[-1])])
     else:
         hasher.update(pc.fill_null(column, pa.scalar(0).cast(column.type)).to_numpy(zero_copy_only=False).tobytes())
 
@@ -266,18 +252,7 @@ def map_pairs(column: "pyarrow.MapArray") -> "pyarrow.ListArray":
     return column.cast(pa.list_(pair))
 
 
-def _characters(texts: "pyarrow.Array", pa: Any) -> bytes:
-    """Return the bytes of all texts, one after the other."""
-    import numpy as np
-
-    _, offsets, data = texts.buffers()
-    ends = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1] if len(texts) else (0, 0)
-    return b"" if data is None else bytes(memoryview(data)[int(ends[0]) : int(ends[-1])])
-
-
 _BLOCK = 50_000  # trials held at a time where each takes much memory
-
-
 _MAPS = ("member_levels", "member_failures", "frame_quality", "guard_shift")  # values by name
 _OF_GUARD = "guard_"  # before the fields of a guard's verdict
 INFO_COLUMNS = (
@@ -336,27 +311,6 @@ def with_info_columns(table: "pyarrow.Table") -> "pyarrow.Table":
             missing = pa.nulls(table.num_rows, texts if pa.types.is_string(kind) else kind)
             table = table.add_column(place, name, missing)
     return table
-
-
-def _text(trials: TrialTable, column: str) -> NDArray[np.object_]:
-    if column == "id":  # no two are alike, so that codes would only be in the way
-        return np.array(trials.source[column].to_pylist(), dtype=object)
-    rows, names = trials.codes(column)
-    texts: NDArray[np.object_] = np.array([*names, None], dtype=object)[rows]  # -1 is the last
-    return texts
-
-
-def _list_lengths(data: "pyarrow.ChunkedArray") -> NDArray[np.int64]:
-    import pyarrow.compute as pc
-
-    lengths: NDArray[np.int64] = pc.fill_null(pc.list_value_length(data), 0).to_numpy().astype(np.int64)
-    return lengths
-
-
-def _number(data: "pyarrow.ChunkedArray") -> NDArray[np.float64]:
-    import pyarrow as pa
-
-    return np.array(data.cast(pa.float64()).to_numpy(), dtype=np.float64)
 
 
 def _row(trial: Trial) -> dict[str, Any]:

@@ -24,10 +24,7 @@ _TICK = Fraction(1, 90_000)  # seconds; in which the times of frames that do not
 
 
 def encode(frames: Frames, target: Path | BinaryIO, fps: float, *, crf: int = 18, times: Seconds | None = None) -> None:
-    """Write frames as H.264 in an mp4, evenly at a whole rate, or each at its own time.
-
-    Odd sizes gain one repeated row or column, as the codec demands.
-    """
+    """Write frames as H.264 in an mp4, evenly at a whole rate or at their times; odd sizes gain a row or column."""
     encode_pieces((frames,), target, fps, crf=crf, times=times)
 
 
@@ -48,7 +45,11 @@ def encode_pieces(
         for index, pixels in enumerate(pixels for piece in pieces for pixels in piece):
             if stream is None:
                 stream = _stream(container, pixels, fps, crf, in_ticks=times is not None)
-            frame = _video_frame(pixels, None if times is None else float(times[index]))
+            below, right = pixels.shape[0] % 2, pixels.shape[1] % 2
+            even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
+            if times is not None:
+                frame.pts, frame.time_base = round(float(times[index]) / float(_TICK)), _TICK
             if index in key_frames:
                 frame.pict_type = PictureType.I
             container.mux(stream.encode(frame))
@@ -65,15 +66,6 @@ def _stream(container: OutputContainer, pixels: Frames, fps: float, crf: int, *,
     if in_ticks:
         stream.codec_context.time_base = _TICK
     return stream
-
-
-def _video_frame(pixels: Frames, time: float | None) -> av.VideoFrame:
-    below, right = pixels.shape[0] % 2, pixels.shape[1] % 2
-    even = np.pad(pixels, ((0, below), (0, right), (0, 0)), mode="edge") if below or right else pixels
-    frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(even), format="rgb24")
-    if time is not None:
-        frame.pts, frame.time_base = round(time / float(_TICK)), _TICK
-    return frame
 
 
 def encode_bytes(frames: Frames, fps: float, *, crf: int = 28) -> bytes:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from rewardlab.core.episode import Frames, Indices, read_in_order
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, require_packages
 from rewardlab.core.limits import CLIP_MB, FRAME_PIXELS
 from rewardlab.core.seeding import digest
 from rewardlab.data.safe_files import digest_of_shared_file, open_regular, shown
@@ -25,10 +25,9 @@ _FEW_NUMBERS = 10_000_000  # of a list that is read whole
 @contextmanager
 def opened_hdf5(path: Path) -> "Iterator[h5py.File]":
     """Open a file to read; every way in which it can be broken becomes one DataError."""
-    try:
-        import h5py
-    except ImportError:
-        raise DataError(f"{path} needs the package h5py: pip install 'rewardlab[hdf5]'") from None
+    require_packages(str(path), "h5py", extra="hdf5", error=DataError)
+    import h5py
+
     try:
         with open_regular(path) as handle, h5py.File(handle, "r") as file:
             yield file

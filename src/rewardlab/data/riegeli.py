@@ -12,7 +12,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import BinaryIO, Generic, TypeVar
 
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, require_packages
 from rewardlab.core.limits import RECORD_MB
 from rewardlab.data.safe_files import open_regular
 
@@ -309,10 +309,9 @@ def _decompressed(compression: int, piece: bytes) -> bytes:
         return piece
     if compression != _BROTLI:
         raise ValueError(f"compressed with {chr(compression)!r}; only Brotli is read")
-    try:
-        import brotli
-    except ImportError:
-        raise DataError("this log needs the package brotli: pip install 'rewardlab[envlogger]'") from None
+    require_packages("this log", "brotli", extra="envlogger", error=DataError)
+    import brotli
+
     stream = VarintStream(piece)
     size = stream.number()
     if size > RECORD_MB.in_bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.core.episode import Episode, Label, Provenance, level_of_progress
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, require_packages
 from rewardlab.core.limits import JSON_DEPTH, ROW_BYTES
 from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
 from rewardlab.data.reading import ALL_CAMERAS, bounded_text, camera_note, choose_cameras, episode_id
@@ -160,10 +160,9 @@ def _label(rollout: Rollout, full: float) -> Label:
 
 def read_yaml(folder: Path, path: Path) -> dict[str, Any]:
     """Return the mapping that a YAML file below the folder holds; DataError says what is wrong with it."""
-    try:
-        import yaml
-    except ImportError:
-        raise DataError(f"{path} needs the package pyyaml: pip install 'rewardlab[roboarena]'") from None
+    require_packages(str(path), "yaml", extra="roboarena", error=DataError)
+    import yaml
+
     require_inside(folder, path)
     try:
         with open_regular(path) as file:

@@ -9,7 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.errors import PlanError, RewardlabError, RunError, require_packages
 from rewardlab.core.run import RECORD, SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
@@ -206,10 +206,8 @@ def runs_sql(
         rewardlab runs sql "SELECT count(*) FROM trials" runs --where state=finished --json
     """
     entries = runs_list(folder, where=where)
-    try:
-        import duckdb
-    except ImportError:
-        raise PlanError("SQL needs the package duckdb: pip install 'rewardlab[sql]'") from None
+    require_packages("SQL", "duckdb", extra="sql")
+    import duckdb
     import pyarrow as pa
 
     try:

@@ -4,57 +4,24 @@ from collections.abc import Callable
 
 from rewardlab.core.catalog import Catalog, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.metrics.accuracy import (
-    FALSE_SUCCESS_BY_LEVEL,
-    balanced_success_accuracy,
-    exact_accuracy,
-    expectation_kept,
-    false_success_of_failures,
-    false_success_rate,
-    flip_rate,
-    level_shift,
-    macro_mae,
-    micro_mae,
-    missed_success_rate,
-    near_miss_auc,
-    over_reward_on_failure,
-    signed_shift,
-    success_accuracy,
-    within_one_accuracy,
-)
-from rewardlab.metrics.calibration import brier_score, ordinal_ece, ranked_probability_score, top_label_ece
+from rewardlab.metrics import accuracy, calibration, progress, rank_correlation
 from rewardlab.metrics.contract import Display, Metric
-from rewardlab.metrics.progress import (
-    early_fire_rate,
-    early_level_5_rate,
-    order_sensitivity,
-    progress_correlation,
-    progress_tau_b,
-    progress_tau_b_ceiling,
-    static_video_order_correlation,
-    value_order_correlation,
-    value_order_correlation_on_failures,
-)
-from rewardlab.metrics.rank_correlation import (
-    kendall_tau_a,
-    kendall_tau_b,
-    kendall_tau_b_ceiling,
-    kendall_tau_b_within_task,
-    preference_accuracy,
-)
 
 _OWN: dict[str, Metric] = {
     m.name: m
     for m in (
-        *(macro_mae, micro_mae, exact_accuracy, within_one_accuracy, success_accuracy),
-        *(kendall_tau_b, kendall_tau_b_ceiling, kendall_tau_a, kendall_tau_b_within_task, preference_accuracy),
-        *(expectation_kept, flip_rate, level_shift, signed_shift),
-        *(balanced_success_accuracy, false_success_of_failures, missed_success_rate, near_miss_auc),
-        *FALSE_SUCCESS_BY_LEVEL,
-        *(false_success_rate, over_reward_on_failure, early_fire_rate, early_level_5_rate),
-        *(value_order_correlation, value_order_correlation_on_failures, order_sensitivity),
-        *(static_video_order_correlation, progress_correlation, progress_tau_b, progress_tau_b_ceiling),
-        *(ranked_probability_score, brier_score, ordinal_ece, top_label_ece),
+        *(accuracy.macro_mae, accuracy.micro_mae, accuracy.exact_accuracy, accuracy.within_one_accuracy),
+        *(accuracy.success_accuracy, rank_correlation.kendall_tau_b, rank_correlation.kendall_tau_b_ceiling),
+        *(rank_correlation.kendall_tau_a, rank_correlation.kendall_tau_b_within_task),
+        *(rank_correlation.preference_accuracy, accuracy.expectation_kept, accuracy.flip_rate, accuracy.level_shift),
+        *(accuracy.signed_shift, accuracy.balanced_success_accuracy, accuracy.false_success_of_failures),
+        *(accuracy.missed_success_rate, accuracy.near_miss_auc, *accuracy.FALSE_SUCCESS_BY_LEVEL),
+        *(accuracy.false_success_rate, accuracy.over_reward_on_failure),
+        *(progress.early_fire_rate, progress.early_level_5_rate, progress.value_order_correlation),
+        *(progress.value_order_correlation_on_failures, progress.order_sensitivity),
+        *(progress.static_video_order_correlation, progress.progress_correlation, progress.progress_tau_b),
+        *(progress.progress_tau_b_ceiling, calibration.ranked_probability_score, calibration.brier_score),
+        *(calibration.ordinal_ece, calibration.top_label_ece),
     )
 }
 

@@ -4,24 +4,16 @@ import numpy as np
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
-    HELD,
     Codes,
     ConditionEstimates,
     Draws,
     Numbers,
     condition_sums,
+    estimate_in_steps,
     percentile_interval,
     sum_by,
 )
-from rewardlab.metrics.contract import (
-    Display,
-    Eligibility,
-    Metric,
-    mean_metric,
-    mean_or_nan,
-    metric,
-    where_known,
-)
+from rewardlab.metrics.contract import Display, Eligibility, Metric, mean_metric, mean_or_nan, metric, where_known
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.progress import order_correlations
 from rewardlab.metrics.rank_correlation import PairCounts, count_pairs, pair_draws
@@ -41,10 +33,8 @@ def _macro_by_condition(trials: TrialTable, condition: Codes, conditions: int, d
     subset, names = trials.codes("subset")
     place = condition * len(names) + subset
     cluster, errors = clusters_of(trials), _errors(trials)
-    step = max(1, HELD // (draws.number * max(len(names), 1)))
-    parts = []
-    for start in range(0, conditions, step):
-        width = min(step, conditions - start)
+
+    def estimate(start: int, width: int) -> tuple[Numbers, ...]:
         shape = (width, len(names), -1)
         sums = condition_sums(errors, cluster, place - start * len(names), width * len(names), draws.clusters)
         above, below = (part.reshape(shape) for part in sums)
@@ -52,8 +42,9 @@ def _macro_by_condition(trials: TrialTable, condition: Codes, conditions: int, d
         with np.errstate(invalid="ignore"):
             value = _mean_of_known(above.sum(axis=2, keepdims=True) / below.sum(axis=2, keepdims=True))[:, 0]
         behind = (below.sum(axis=1) > 0).sum(axis=1).astype(np.float64)
-        parts.append((value, *percentile_interval(drawn, behind), below.sum(axis=(1, 2)), behind))
-    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+        return value, *percentile_interval(drawn, behind), below.sum(axis=(1, 2)), behind
+
+    return estimate_in_steps(conditions, draws.number * max(len(names), 1), estimate)
 
 
 def _mean_of_known(values: Numbers) -> Numbers:
@@ -135,7 +126,7 @@ def _success_correct(trials: TrialTable) -> Numbers:
     better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), proportion=True
 )
 def flip_rate(trials: TrialTable) -> Numbers:
-    """Share of cells whose rounded level differs from the clean one though the label is the same; needs no label."""
+    """Share of trials whose rounded level differs from the clean one though the label is the same; needs no label."""
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     return where_known(level != clean, level, clean)
 
@@ -162,7 +153,7 @@ def signed_shift(trials: TrialTable) -> Numbers:
     proportion=True,
 )
 def expectation_kept(trials: TrialTable) -> Numbers:
-    """Share of cells that kept the expectation: same level as clean, not above clean, the changed true level, or
+    """Share of trials that kept the expectation: same level as clean, not above clean, the changed true level, or
     progress that runs the other way."""
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     truth = trials.number("truth_level")
@@ -171,16 +162,13 @@ def expectation_kept(trials: TrialTable) -> Numbers:
         ("same", where_known(level == clean, level, clean)),
         ("lower", where_known(level <= clean, level, clean)),
         ("relabel", where_known(level == truth, level, truth)),
-        ("reversed", _turned(trials) if trials.matches("expectation", "reversed").any() else kept),
     ):
         kept = np.where(trials.matches("expectation", name), result, kept)
+    turned = trials.matches("expectation", "reversed")
+    if turned.any():  # progress as shown must run against its order on the clean clip; nan where either has no order
+        now, before = order_correlations(trials), trials.number("clean_order")
+        kept = np.where(turned, where_known(now * before < 0, now, before), kept)
     return kept
-
-
-def _turned(trials: TrialTable) -> Numbers:
-    """Tell whether progress as shown runs against its order on the clean clip; nan where either has no order."""
-    now, before = order_correlations(trials), trials.number("clean_order")
-    return where_known(now * before < 0, now, before)
 
 
 # Wrong rewards: failures taken for successes, successes missed, and near misses told from successes or not.
@@ -235,35 +223,27 @@ def _false_success_at(level: int, eligibility: Eligibility) -> Metric:
     return mean_metric(better="lower", eligibility=eligibility, display=display, proportion=True)(values)
 
 
-FALSE_SUCCESS_BY_LEVEL = (
-    _false_success_at(1, "true level 1"),
-    _false_success_at(2, "true level 2"),
-    _false_success_at(3, "true level 3"),
-    _false_success_at(4, "true level 4"),
-)
+_TRUE_LEVELS: tuple[Eligibility, ...] = ("true level 1", "true level 2", "true level 3", "true level 4")
+FALSE_SUCCESS_BY_LEVEL = tuple(_false_success_at(level, rule) for level, rule in enumerate(_TRUE_LEVELS, start=1))
 
 
 def _balanced_by_condition(trials: TrialTable, condition: Codes, conditions: int, draws: Draws) -> ConditionEstimates:
     """Return the mean of both accuracies in each condition; undefined where, or in a draw in which, one is."""
-    step = max(1, HELD // draws.number)
-    starts = range(0, conditions, step)
-    parts = [_balanced(trials, condition - start, min(step, conditions - start), draws) for start in starts]
-    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+    right, failed, cluster = _success_correct(trials), trials.number("truth_success") == 0, clusters_of(trials)
 
+    def estimate(start: int, width: int) -> tuple[Numbers, ...]:
+        sums = [
+            condition_sums(np.where(part, right, np.nan), cluster, condition - start, width, draws.clusters)
+            for part in (failed, ~failed)
+        ]
+        with np.errstate(invalid="ignore"):
+            value = np.mean([above.sum(axis=1) / below.sum(axis=1) for above, below in sums], axis=0)
+        drawn = np.mean([draws.ratios(above, below) for above, below in sums], axis=0)
+        counts = sums[0][1] + sums[1][1]
+        behind = (counts > 0).sum(axis=1).astype(np.float64)
+        return value, *percentile_interval(drawn, behind), counts.sum(axis=1), behind
 
-def _balanced(trials: TrialTable, condition: Codes, conditions: int, draws: Draws) -> tuple[Numbers, ...]:
-    right, failed = _success_correct(trials), trials.number("truth_success") == 0
-    cluster = clusters_of(trials)
-    sums = [
-        condition_sums(np.where(part, right, np.nan), cluster, condition, conditions, draws.clusters)
-        for part in (failed, ~failed)
-    ]
-    with np.errstate(invalid="ignore"):
-        value = np.mean([above.sum(axis=1) / below.sum(axis=1) for above, below in sums], axis=0)
-    drawn = np.mean([draws.ratios(above, below) for above, below in sums], axis=0)
-    counts = sums[0][1] + sums[1][1]
-    behind = (counts > 0).sum(axis=1).astype(np.float64)
-    return value, *percentile_interval(drawn, behind), counts.sum(axis=1), behind
+    return estimate_in_steps(conditions, draws.number, estimate)
 
 
 @metric(
@@ -294,8 +274,7 @@ def _auc(pairs: PairCounts) -> Numbers:
 
 def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
     used = _near_miss(trials)
-    cluster = used.number("cluster").astype(np.int64)
-    return _auc(pair_draws(used.number("level"), used.number("truth_level"), cluster, draws))
+    return _auc(pair_draws(used.number("level"), used.number("truth_level"), clusters_of(used), draws))
 
 
 @metric(

@@ -16,30 +16,24 @@ Scale = Literal["nominal", "ordinal", "interval"]
 
 
 def cohen_kappa(first: ArrayLike, second: ArrayLike, weights: Weights = "none") -> float:
-    """Return the agreement of two annotators over the units that both labelled, beyond that of chance.
-
-    Weighted, a disagreement counts by the distance of the labels, or by its square.
-    """
+    """Return the agreement of two annotators beyond chance; weighted, a disagreement counts by its distance."""
     a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
     both = ~np.isnan(a) & ~np.isnan(b)
     labels, codes = np.unique(np.concatenate([a[both], b[both]]), return_inverse=True)
     table = np.zeros((len(labels), len(labels)))
     np.add.at(table, tuple(codes.reshape(2, -1)), 1)
     chance = np.outer(table.sum(axis=1), table.sum(axis=0))
-    apart = _distances(labels, weights)
+    steps = np.abs(labels[:, None] - labels[None])
+    apart = {"none": (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights]
     expected = (apart * chance).sum() / table.sum() if both.any() else 0.0
     return float(1 - (apart * table).sum() / expected) if expected else float("nan")
-
-
-def _distances(labels: Numbers, weights: Weights) -> Numbers:
-    steps = np.abs(labels[:, None] - labels[None])
-    return {"none": (steps > 0).astype(np.float64), "linear": steps, "quadratic": steps**2}[weights]
 
 
 def krippendorff_alpha(labels: ArrayLike, scale: Scale = "nominal") -> float:
     """Return Krippendorff's alpha of units (rows) labelled by any number of annotators (columns)."""
     table = np.asarray(labels, np.float64)
-    values, counts = _value_counts(table)
+    values = np.unique(table[~np.isnan(table)])
+    counts = (table[:, :, None] == values).sum(axis=1).astype(np.float64)  # how often each unit was given each value
     pairable = counts[counts.sum(axis=1) > 1]
     if not len(pairable):
         return float("nan")
@@ -50,12 +44,6 @@ def krippendorff_alpha(labels: ArrayLike, scale: Scale = "nominal") -> float:
     apart = _squared_differences(values, totals, scale)
     expected = (apart * np.outer(totals, totals)).sum() / (totals.sum() - 1)
     return float(1 - (apart * coincidences).sum() / expected) if expected else float("nan")
-
-
-def _value_counts(table: Numbers) -> tuple[Numbers, Numbers]:
-    """Return the values there are, and how often each unit was given each of them."""
-    values = np.unique(table[~np.isnan(table)])
-    return values, (table[:, :, None] == values).sum(axis=1).astype(np.float64)
 
 
 def _squared_differences(values: Numbers, totals: Numbers, scale: Scale) -> Numbers:

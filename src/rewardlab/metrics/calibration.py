@@ -44,29 +44,23 @@ def brier_score(trials: TrialTable) -> Numbers:
 @metric(better="lower", eligibility="probabilities", resample=None)
 def ordinal_ece(trials: TrialTable) -> float:
     """Calibration error of "the level is above k", mean over k = 1 to 4, with bins of equal mass."""
-    probs, truth = _forecasts(trials)
-    return ordinal_error(probs, truth)
+    return ordinal_error(*_forecasts(trials))
 
 
 @metric(better="lower", eligibility="probabilities", resample=None)
 def top_label_ece(trials: TrialTable) -> float:
     """Calibration error of the most probable level, in 15 bins of equal width; read it against its null."""
-    probs, truth = _forecasts(trials)
-    return top_label_error(probs, truth)
+    return top_label_error(*_forecasts(trials))
 
 
 def ordinal_error(probs: Numbers, truth: Codes) -> float:
     """Return the ordinal calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
-    if not len(truth):
-        return float("nan")
-    return float(_ordinal_errors(probs, truth[:, None])[0])
+    return float(_ordinal_errors(probs, truth[:, None])[0]) if len(truth) else float("nan")
 
 
 def top_label_error(probs: Numbers, truth: Codes) -> float:
     """Return the top-label calibration error of probabilities (n, 5) and true levels 0 to 4; nan of nothing."""
-    if not len(truth):
-        return float("nan")
-    return float(_top_label_errors(probs, truth[:, None])[0])
+    return float(_top_label_errors(probs, truth[:, None])[0]) if len(truth) else float("nan")
 
 
 def reliability_diagram(trials: TrialTable) -> list[ReliabilityBin]:
@@ -99,7 +93,7 @@ def null_quantiles(trials: TrialTable, seed: int, fraction: float = 0.95) -> dic
 def null_band(trials: TrialTable, seed: int, confidence: float = 0.95) -> dict[str, tuple[float, float]]:
     """Return between which numbers the errors of a perfectly calibrated model with these probabilities lie.
 
-    All cells of an episode share their luck, as they share their truth: they are not so many independent episodes.
+    All trials of an episode share their luck, as they share their truth: they are not so many independent episodes.
     """
     known = ~np.isnan(trials.vectors("probabilities", 5)).any(axis=1) & ~np.isnan(trials.number("truth_level"))
     used = trials.where(known)

@@ -5,6 +5,7 @@ each cluster is in each draw; every number is made of sums per cluster, so a dra
 matrices. Because all numbers use the same table, all models and all perturbed copies of an episode move together.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -63,7 +64,8 @@ class Draws:
     def ratios(self, above: Numbers, below: Numbers) -> Numbers:
         """Return sums over sums in each draw; nan where the sum below is 0."""
         with np.errstate(invalid="ignore", divide="ignore"):
-            return self.sums(above) / _nonzero(self.sums(below))
+            drawn = self.sums(below)
+            return self.sums(above) / np.where(drawn == 0, np.nan, drawn)
 
 
 def product(rows: Numbers, columns: Numbers) -> Numbers:
@@ -85,6 +87,16 @@ class ConditionEstimates:
     high: Numbers
     trials: Numbers
     clusters: Numbers
+
+
+def estimate_in_steps(
+    conditions: int, draws: int, estimate: Callable[[int, int], tuple[Numbers, ...]]
+) -> ConditionEstimates:
+    """Return the estimates of all conditions; `estimate` gets the first of some and how many, to hold few draws."""
+    step = max(1, HELD // draws)
+    parts = [estimate(start, min(step, conditions - start)) for start in range(0, conditions, step)]
+    columns = [np.concatenate(column) for column in zip(*parts, strict=True)] or [np.zeros(0)] * 5
+    return ConditionEstimates(*columns)
 
 
 def draw_clusters(clusters: int, draws: int, seed: int) -> Draws:
@@ -115,10 +127,9 @@ def condition_sums(
 ) -> tuple[Numbers, Numbers]:
     """Return the sum of values, and their number, per condition (row) and cluster (column)."""
     used = ~np.isnan(values) & (condition >= 0) & (condition < conditions)
-    place = condition[used] * clusters + cluster[used]
-    shape = (conditions, clusters)
-    size = conditions * clusters
-    return sum_by(place, size, values[used]).reshape(shape), sum_by(place, size).reshape(shape)
+    place, size = condition[used] * clusters + cluster[used], conditions * clusters
+    above, below = sum_by(place, size, values[used]), sum_by(place, size)
+    return above.reshape(conditions, clusters), below.reshape(conditions, clusters)
 
 
 def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0.95) -> tuple[Numbers, Numbers]:
@@ -127,9 +138,12 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
     With few clusters the plain percentiles are too narrow; their tails are widened so that the interval is as long as
     the one with Student's t (Hesterberg 2015). A number that is undefined in most draws has no interval.
     """
+    from scipy.special import ndtr, stdtrit
+
     ordered = np.sort(drawn, axis=1)  # nan comes last
     known = (~np.isnan(ordered)).sum(axis=1)
-    tail = expanded_tail(clusters, (1 - confidence) / 2)
+    df = np.maximum(np.asarray(clusters, dtype=np.float64), 2) - 1
+    tail = np.asarray(ndtr(np.sqrt((df + 1) / df) * stdtrit(df, (1 - confidence) / 2)))
     low, high = _ordered_quantile(ordered, known, tail), _ordered_quantile(ordered, known, 1 - tail)
     undefined = (clusters < 2) | (known < drawn.shape[1] / 2)
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
@@ -169,14 +183,6 @@ def row_variance(drawn: Numbers) -> Numbers:
     return variance
 
 
-def expanded_tail(clusters: Numbers, tail: float) -> Numbers:
-    """Return the fraction of draws to leave out on one side, so that the interval is as long as Student's."""
-    from scipy.special import ndtr, stdtrit
-
-    df = np.maximum(np.asarray(clusters, dtype=np.float64), 2) - 1
-    return np.asarray(ndtr(np.sqrt((df + 1) / df) * stdtrit(df, tail)))
-
-
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
     """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
 
@@ -211,7 +217,3 @@ def _ordered_quantile(ordered: Numbers, known: Codes, fraction: Numbers) -> Numb
     low, high = ordered[rows, below], ordered[rows, above]
     between: Numbers = low + (high - low) * (place - below)
     return between
-
-
-def _nonzero(below: Numbers) -> Numbers:
-    return np.where(below == 0, np.nan, below)

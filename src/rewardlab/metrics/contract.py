@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,27 +11,10 @@ from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
-Eligibility = Literal[
-    "level",
-    "success",
-    "clean score",
-    "unchanged",
-    "unfinished",
-    "failure",
-    "every failure",
-    "every success",
-    "true level 1",
-    "true level 2",
-    "true level 3",
-    "true level 4",
-    "near miss or success",
-    "probabilities",
-    "progress of successes",
-    "progress of failures",
-    "true progress",
-    "reversed clip",
-    "static clip",
-]
+_Labelled = Literal["level", "success", "unfinished", "failure", "every failure", "every success", "probabilities"]
+_AtLevel = Literal["true level 1", "true level 2", "true level 3", "true level 4", "near miss or success"]
+_OfProgress = Literal["progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"]
+Eligibility = Literal["clean score", "unchanged"] | _Labelled | _AtLevel | _OfProgress
 
 
 def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
@@ -54,7 +37,7 @@ def has_values(trials: TrialTable, column: str) -> Mask:
 
 
 def _labelled(trials: TrialTable) -> Mask:
-    """The label holds or is known anew; a cell that failed before its expectation was known still had a truth."""
+    """The label holds or is known anew; a trial that failed before its expectation was known still had a truth."""
     kept = trials.matches("expectation", "same") | trials.matches("expectation", "relabel")
     return kept | (trials.matches("status", "failed") & trials.matches("expectation", "undefined"))
 
@@ -67,48 +50,23 @@ def _success(trials: TrialTable) -> Mask:
     return _labelled(trials) & ~np.isnan(trials.number("truth_success"))
 
 
-def _of_outcome(*, success: bool) -> Callable[[TrialTable], Mask]:
-    """Return the rule for episodes that succeeded, or that did not, whether or not their level is known."""
-
-    def rule(trials: TrialTable) -> Mask:
-        mask: Mask = _success(trials) & (trials.number("truth_success") == success)
-        return mask
-
-    return rule
-
-
-def _at_level(*levels: int) -> Callable[[TrialTable], Mask]:
-    """Return the rule for episodes whose true level is one of these."""
-
-    def rule(trials: TrialTable) -> Mask:
-        mask: Mask = _level(trials) & np.isin(trials.number("truth_level"), levels)
-        return mask
-
-    return rule
-
-
 def _clean_score(trials: TrialTable) -> Mask:
     return ~trials.matches("expectation", "undefined") & ~np.isnan(trials.number("clean_level"))
 
 
-def _true_progress(trials: TrialTable) -> Mask:
-    return has_values(trials, "truth_progress")
+def _outcome(trials: TrialTable, outcome: int) -> Mask:
+    """Tell which episodes succeeded (1), or did not (0), whether or not their level is known."""
+    return np.asarray(_success(trials) & (trials.number("truth_success") == outcome))
 
 
-def _reversed(trials: TrialTable) -> Mask:
-    whole: Mask = trials.number("severity") == 4
-    return trials.matches("perturbation", "reverse") & whole
+def _at_level(trials: TrialTable, *levels: int) -> Mask:
+    return np.asarray(_level(trials) & np.isin(trials.number("truth_level"), levels))
 
 
 def _static(trials: TrialTable) -> Mask:
     """More than one frame is shown, and all of them are the same one."""
-    mask: Mask = (trials.list_lengths("shown") > 1) & (trials.derived("moves between frames", _moves) == 0)
-    return mask
-
-
-def _moves(trials: TrialTable) -> Numbers:
-    """Return how many of the frames shown are not the first."""
-    return in_blocks(trials, _moves_in)
+    moves = trials.derived("moves between frames", lambda whole: in_blocks(whole, _moves))
+    return np.asarray((trials.list_lengths("shown") > 1) & (moves == 0))
 
 
 def in_blocks(trials: TrialTable, compute: Callable[[TrialTable], Numbers]) -> Numbers:
@@ -116,7 +74,8 @@ def in_blocks(trials: TrialTable, compute: Callable[[TrialTable], Numbers]) -> N
     return np.concatenate([np.zeros(0), *(compute(block) for block in trials.blocks())])
 
 
-def _moves_in(trials: TrialTable) -> Numbers:
+def _moves(trials: TrialTable) -> Numbers:
+    """Return how many of the frames shown are not the first."""
     shown, lengths = trials.lists("shown")
     owner = np.repeat(np.arange(len(lengths)), lengths)
     starts = np.cumsum(lengths) - lengths
@@ -130,23 +89,21 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "unchanged": lambda trials: _clean_score(trials) & trials.matches("expectation", "same"),
     "unfinished": lambda trials: _level(trials) & (trials.number("truth_level") <= 3),
     "failure": lambda trials: _level(trials) & (trials.number("truth_success") == 0),
-    "every failure": _of_outcome(success=False),
-    "every success": _of_outcome(success=True),
-    "true level 1": _at_level(1),
-    "true level 2": _at_level(2),
-    "true level 3": _at_level(3),
-    "true level 4": _at_level(4),
-    "near miss or success": _at_level(4, 5),
+    "every failure": lambda trials: _outcome(trials, 0),
+    "every success": lambda trials: _outcome(trials, 1),
+    "true level 1": lambda trials: _at_level(trials, 1),
+    "true level 2": lambda trials: _at_level(trials, 2),
+    "true level 3": lambda trials: _at_level(trials, 3),
+    "true level 4": lambda trials: _at_level(trials, 4),
+    "near miss or success": lambda trials: _at_level(trials, 4, 5),
     "probabilities": _level,
-    "progress of successes": _of_outcome(success=True),
-    "progress of failures": _of_outcome(success=False),
-    "true progress": _true_progress,
-    "reversed clip": _reversed,
+    "progress of successes": lambda trials: _outcome(trials, 1),
+    "progress of failures": lambda trials: _outcome(trials, 0),
+    "true progress": lambda trials: has_values(trials, "truth_progress"),
+    "reversed clip": lambda trials: trials.matches("perturbation", "reverse") & (trials.number("severity") == 4),
     "static clip": _static,
 }
-_READ_PROGRESS = frozenset(
-    {"progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"}
-)
+_READ_PROGRESS = frozenset(get_args(_OfProgress))
 OPTIONAL = _READ_PROGRESS | {"probabilities"}  # answers that many models do not give at all
 
 
@@ -227,8 +184,13 @@ def metric(
     """
 
     def wrap(compute: Callable[[TrialTable], float]) -> Metric:
+        def recompute(trials: TrialTable, draws: Draws) -> Numbers:
+            cluster, rows = trials.number("cluster").astype(np.int64), np.arange(len(trials))
+            drawn = (np.repeat(rows, draws.counts[cluster, draw]) for draw in range(draws.number))
+            return np.array([compute(trials.take(picked)) for picked in drawn])
+
         name, summary = compute.__name__, _summary(compute)
-        drawn = _recompute(compute) if resample == "recompute" else resample
+        drawn = recompute if resample == "recompute" else resample
         return Metric(name, summary, better, eligibility, compute, display, resample=drawn, by_condition=by_condition)
 
     return wrap
@@ -264,15 +226,6 @@ def where_known(truth: NDArray[np.bool_], *known: Numbers) -> Numbers:
     """Return 1 and 0 for true and false, nan where one of the numbers behind it is missing."""
     missing = np.isnan(np.asarray(known)).any(axis=0)
     return np.where(missing, np.nan, truth.astype(np.float64))
-
-
-def _recompute(compute: Callable[[TrialTable], float]) -> Resample:
-    def resample(trials: TrialTable, draws: Draws) -> Numbers:
-        cluster, rows = trials.number("cluster").astype(np.int64), np.arange(len(trials))
-        drawn = (np.repeat(rows, draws.counts[cluster, draw]) for draw in range(draws.number))
-        return np.array([compute(trials.take(picked)) for picked in drawn])
-
-    return resample
 
 
 def _summary(function: Callable[..., object]) -> str:

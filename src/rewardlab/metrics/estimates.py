@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
-    HELD,
     Codes,
     ConditionEstimates,
     Draws,
     Numbers,
     condition_sums,
+    estimate_in_steps,
     percentile_interval,
     proportion_interval,
 )
@@ -67,29 +67,22 @@ def estimate_means(
     values: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws, *, proportion: bool
 ) -> ConditionEstimates:
     """Return the mean of the values in each condition with its interval; nan is no value, condition -1 is none."""
-    parts = []
-    step = max(1, HELD // draws.number)
-    for start in range(0, conditions, step):
-        width = min(step, conditions - start)
+
+    def estimate(start: int, width: int) -> tuple[Numbers, ...]:
         above, below = condition_sums(values, cluster, condition - start, width, draws.clusters)
-        parts.append(_interval(above, below, draws, proportion=proportion))
-    columns = [np.concatenate(column) for column in zip(*parts)] or [np.zeros(0)] * 5
-    return ConditionEstimates(*columns)
+        count, behind = below.sum(axis=1), (below > 0).sum(axis=1).astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            value = above.sum(axis=1) / count
+        drawn = draws.ratios(above, below)
+        ends = proportion_interval(value, drawn, count, behind) if proportion else percentile_interval(drawn, behind)
+        return value, *ends, count, behind
+
+    return estimate_in_steps(conditions, draws.number, estimate)
 
 
 def clusters_of(trials: TrialTable) -> Codes:
     """Return the cluster of each trial."""
     return trials.number("cluster").astype(np.int64)
-
-
-def _interval(above: Numbers, below: Numbers, draws: Draws, *, proportion: bool) -> tuple[Numbers, ...]:
-    count = below.sum(axis=1)
-    behind = (below > 0).sum(axis=1).astype(np.float64)
-    with np.errstate(invalid="ignore"):
-        value = above.sum(axis=1) / count
-    drawn = draws.ratios(above, below)
-    low, high = proportion_interval(value, drawn, count, behind) if proportion else percentile_interval(drawn, behind)
-    return value, low, high, count, behind
 
 
 # Columns that metrics read beside those of a trial: the model's clean answer, and the cluster of the bootstrap.

@@ -131,7 +131,7 @@ def condition_means(
     used = ~np.isnan(values) & (codes >= 0).all(axis=1)
     found, place = np.unique(codes[used], axis=0, return_inverse=True)
     sums = condition_sums(values[used], cluster[used], place.ravel(), len(found), draws.clusters)
-    names = [tuple(names[code] for code, (_, names) in zip(row, columns)) for row in found.tolist()]
+    names = [tuple(names[code] for code, (_, names) in zip(row, columns, strict=True)) for row in found.tolist()]
     return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, proportion)
 
 
@@ -149,10 +149,7 @@ def mean_of(*sums: Weights) -> dict[Condition, float]:
 
 
 def exact_mcnemar(only_a: int, only_b: int) -> float:
-    """Return the exact two-sided p-value of McNemar's test; `only_a` counts the trials that only A got right.
-
-    It takes the trials as independent; 1 where the two never differ.
-    """
+    """Return McNemar's exact two-sided p-value for independent trials; only A got so many right, only B so many."""
     from scipy.special import bdtr
 
     return float(min(1.0, 2 * bdtr(min(only_a, only_b), only_a + only_b, 0.5)))

@@ -10,7 +10,6 @@ from rewardlab.metrics.clustered_bootstrap import Numbers
 Scores = Mapping[str, Sequence[float]]  # by task, one score per seed
 Statistic = Callable[[Numbers], Numbers]  # of each row
 DRAWS = 2000
-_TAIL = 2.5  # percent on each side of a 95 % interval
 
 
 def interquartile_means(scores: Numbers) -> Numbers:
@@ -45,8 +44,7 @@ def stratified_interval(scores: Scores, statistic: Statistic = interquartile_mea
     drawn = _draws(scores)
     if max((len(own) for own in scores.values()), default=0) < 2:
         return float("nan"), float("nan")
-    low, high = np.percentile(statistic(drawn), (_TAIL, 100 - _TAIL))
-    return float(low), float(high)
+    return _ends(statistic(drawn))
 
 
 def performance_profile(scores: Scores, thresholds: Sequence[float]) -> list[float]:
@@ -60,8 +58,14 @@ def profile_band(scores: Scores, thresholds: Sequence[float]) -> tuple[list[floa
     drawn = _draws(scores)
     if not drawn.shape[1]:
         return [float("nan")] * len(thresholds), [float("nan")] * len(thresholds)
-    ends = [np.percentile((drawn > at).mean(axis=1), (_TAIL, 100 - _TAIL)) for at in thresholds]
-    return [float(low) for low, _ in ends], [float(high) for _, high in ends]
+    ends = [_ends((drawn > at).mean(axis=1)) for at in thresholds]
+    return [low for low, _ in ends], [high for _, high in ends]
+
+
+def _ends(drawn: Numbers) -> tuple[float, float]:
+    """Return the ends of the 95 % interval; nan of nothing."""
+    low, high = np.percentile(drawn, (2.5, 97.5)) if len(drawn) else (np.nan, np.nan)
+    return float(low), float(high)
 
 
 def _draws(scores: Scores) -> Numbers:
@@ -93,11 +97,7 @@ def clustered_correlation_interval(x: Numbers, y: Numbers, clusters: Sequence[st
         return float("nan"), float("nan")
     drawn = rng_for(0, "clustered correlation").multinomial(len(names), [1 / len(names)] * len(names), DRAWS)
     found = _weighted_correlations(x, y, drawn[:, place].astype(np.float64))
-    known = found[~np.isnan(found)]
-    if not len(known):
-        return float("nan"), float("nan")
-    low, high = np.percentile(known, (_TAIL, 100 - _TAIL))
-    return float(low), float(high)
+    return _ends(found[~np.isnan(found)])
 
 
 def _weighted_correlations(x: Numbers, y: Numbers, weights: Numbers) -> Numbers:

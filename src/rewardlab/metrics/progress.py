@@ -12,14 +12,10 @@ from rewardlab.metrics.contract import Display, in_blocks, mean_metric
 
 def order_correlations(trials: TrialTable) -> Numbers:
     """Return Spearman's correlation of each trial's progress with time as shown; nan if constant or missing."""
-    return trials.derived("order of progress", _order_correlations)
+    return trials.derived("order of progress", lambda whole: in_blocks(whole, _order_correlations))
 
 
 def _order_correlations(trials: TrialTable) -> Numbers:
-    return in_blocks(trials, _order_correlations_of_block)
-
-
-def _order_correlations_of_block(trials: TrialTable) -> Numbers:
     flat, lengths = trials.lists("progress")
     found = np.full(len(lengths), np.nan)
     for rows, progress in by_length(flat, lengths):
@@ -110,29 +106,27 @@ def order_sensitivity(trials: TrialTable) -> Numbers:
     return (trials.number("clean_order") - order_correlations(trials)) / 2
 
 
-def _with_truth(trials: TrialTable) -> list[tuple[Codes, Numbers, Numbers]]:
-    """Return, per length, the trials whose progress and true progress match: places, progress, true progress."""
-    flat, lengths = trials.lists("progress")
-    truth, known = trials.lists("truth_progress")
-    both = (lengths == known) & (lengths > 0)
-    said = by_length(flat[np.repeat(both, lengths)], lengths[both])
-    true = by_length(truth[np.repeat(both, known)], lengths[both])
-    places = np.flatnonzero(both)
-    return [(places[rows], progress, actual) for (rows, progress), (_, actual) in zip(said, true)]
-
-
 def _against_truth(trials: TrialTable, compute: Callable[[Numbers, Numbers], Numbers]) -> Numbers:
-    """Return one number per trial from its progress and the true one, nan where one of them is missing."""
-    found = np.full(len(trials), np.nan)
-    for rows, progress, truth in _with_truth(trials):
-        found[rows] = compute(progress, truth)
-    return found
+    """Return one number per trial from its progress and the true one, nan where these are not of one length."""
+
+    def of_block(block: TrialTable) -> Numbers:
+        flat, lengths = block.lists("progress")
+        truth, known = block.lists("truth_progress")
+        both = (lengths == known) & (lengths > 0)
+        said = by_length(flat[np.repeat(both, lengths)], lengths[both])
+        true = by_length(truth[np.repeat(both, known)], lengths[both])
+        places, found = np.flatnonzero(both), np.full(len(block), np.nan)
+        for (rows, progress), (_, actual) in zip(said, true, strict=True):
+            found[places[rows]] = compute(progress, actual)
+        return found
+
+    return in_blocks(trials, of_block)
 
 
 @mean_metric(better="higher", eligibility="true progress")
 def progress_correlation(trials: TrialTable) -> Numbers:
     """Mean over episodes of Pearson's correlation of progress with the true progress; nan if either is constant."""
-    return in_blocks(trials, lambda block: _against_truth(block, row_correlations))
+    return _against_truth(trials, row_correlations)
 
 
 @mean_metric(better="higher", eligibility="true progress", display=Display(ceiling="progress_tau_b_ceiling"))
@@ -142,20 +136,20 @@ def progress_tau_b(trials: TrialTable) -> Numbers:
 
 
 def _taus(trials: TrialTable) -> Numbers:
-    return in_blocks(trials, lambda block: _against_truth(block, row_tau_b))
+    return _against_truth(trials, row_tau_b)
 
 
 @mean_metric(better="higher", eligibility="true progress")
 def progress_tau_b_ceiling(trials: TrialTable) -> Numbers:
     """Mean over the same episodes of the most that progress without ties can reach, as true progress has ties."""
-    reached = in_blocks(trials, lambda block: _against_truth(block, lambda _, truth: row_tau_b_ceiling(truth)))
+    reached = _against_truth(trials, lambda _, truth: row_tau_b_ceiling(truth))
     return np.where(np.isnan(trials.derived("tau of progress", _taus)), np.nan, reached)
 
 
 @mean_metric(better="lower", eligibility="true progress", proportion=True)
 def early_fire_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reads as success (0.875 or more) at a frame where the truth does not yet."""
-    return in_blocks(trials, lambda block: _against_truth(block, _fires_early(FIRES)))
+    return _fires_early(trials, FIRES)
 
 
 @mean_metric(
@@ -163,11 +157,9 @@ def early_fire_rate(trials: TrialTable) -> Numbers:
 )
 def early_level_5_rate(trials: TrialTable) -> Numbers:
     """Share of episodes in which progress reaches where level 5 begins (1.0) at a frame at which the truth has not."""
-    return in_blocks(trials, lambda block: _against_truth(block, _fires_early(LEVEL_STARTS[-1])))
+    return _fires_early(trials, LEVEL_STARTS[-1])
 
 
-def _fires_early(start: float) -> Callable[[Numbers, Numbers], Numbers]:
-    def fires(progress: Numbers, truth: Numbers) -> Numbers:
-        return np.asarray(((progress >= start) & (truth < start)).any(axis=1), dtype=np.float64)
-
-    return fires
+def _fires_early(trials: TrialTable, start: float) -> Numbers:
+    early = lambda progress, truth: ((progress >= start) & (truth < start)).any(axis=1)
+    return _against_truth(trials, early)

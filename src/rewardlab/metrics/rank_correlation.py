@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
-    HELD,
     Codes,
     ConditionEstimates,
     Draws,
     Numbers,
     cluster_sums,
+    estimate_in_steps,
     percentile_interval,
     product,
     sum_by,
 )
 from rewardlab.metrics.contract import Display, mean_or_nan, metric
+from rewardlab.metrics.estimates import clusters_of
 
 Light = NDArray[np.float32]
 _ENTRIES = 512  # entries whose weights are held at a time
@@ -118,17 +119,17 @@ def tau_b_of_conditions(
     edges = np.searchsorted(condition[order], np.arange(conditions + 1))
     code = np.zeros((draws.clusters, draws.clusters), dtype=np.int64)
     code[first, second] = code[second, first] = np.arange(len(first))
-    step = max(1, HELD // draws.number)
-    parts = []
-    for start in range(0, conditions, step):
-        sets = [order[a:b] for a, b in pairwise(edges[start : start + step + 1])]
+
+    def estimate(start: int, width: int) -> tuple[Numbers, ...]:
+        sets = [order[a:b] for a, b in pairwise(edges[start : start + width + 1])]
         tables = np.stack([_pair_tables(scores[s], truths[s], cluster[s], code) for s in sets], axis=1)
         balance, by_score, by_truth = tables.astype(np.float32) @ together
-        value = _tau_b(*tables.sum(axis=2))
         behind = np.array([len(np.unique(cluster[s])) for s in sets], dtype=np.float64)
         size = np.array([len(s) for s in sets], dtype=np.float64)
-        parts.append((value, *percentile_interval(_tau_b(balance, by_score, by_truth), behind), size, behind))
-    return ConditionEstimates(*(np.concatenate(column) for column in zip(*parts)))
+        ends = percentile_interval(_tau_b(balance, by_score, by_truth), behind)
+        return _tau_b(*tables.sum(axis=2)), *ends, size, behind
+
+    return estimate_in_steps(conditions, draws.number, estimate)
 
 
 def _add_block(weights: Light, runs: Sequence[tuple[int, int]], truth: Sequence[int], below: Light) -> Light:
@@ -150,7 +151,8 @@ def _blocks(score: Codes) -> Iterator[slice]:
     """Yield runs of entries that are not too many to hold, and that end where a score ends."""
     ends = [stop for _, stop in _runs(score)]
     start = 0
-    for stop, following in zip(ends, [*ends[1:], len(score) + _ENTRIES + 1]):
+    following_ends = [*ends[1:], len(score) + _ENTRIES + 1]
+    for stop, following in zip(ends, following_ends, strict=False):  # of no entries there is no end, and one to follow
         if following - start > _ENTRIES:
             yield slice(start, stop)
             start = stop
@@ -168,21 +170,16 @@ def _weights(entry: Codes, cluster: Codes, block: slice, draws: Draws) -> Light:
     places, rows = entry[inside] - block.start, cluster[inside]
     first = np.unique(places, return_index=True)[1]
     if len(places) - len(first) > _ENTRIES:
-        return _sparse_weights(places, rows, len(first), draws)
+        from scipy.sparse import csr_array
+
+        ones = np.ones(len(places), dtype=np.float32)
+        summed: Light = csr_array((ones, (places, rows)), shape=(len(first), draws.clusters)) @ draws.weights_float32
+        return summed
     weights: Light = draws.weights_float32[rows[first]]
     more = np.ones(len(places), dtype=bool)
     more[first] = False
-    for place, row in zip(places[more].tolist(), rows[more].tolist()):
+    for place, row in zip(places[more].tolist(), rows[more].tolist(), strict=True):
         weights[place] += draws.weights_float32[row]
-    return weights
-
-
-def _sparse_weights(places: Codes, rows: Codes, entries: int, draws: Draws) -> Light:
-    from scipy.sparse import csr_array
-
-    ones = np.ones(len(places), dtype=np.float32)
-    members = csr_array((ones, (places, rows)), shape=(entries, draws.clusters))
-    weights: Light = members @ draws.weights_float32
     return weights
 
 
@@ -201,7 +198,7 @@ def _last_start(starts: NDArray[np.bool_]) -> Codes:
     return np.maximum.accumulate(np.where(starts, np.arange(len(starts)), 0))
 
 
-def _over(above: Numbers, below: Numbers) -> Numbers:
+def _over(above: NDArray[np.floating], below: Numbers) -> Numbers:
     """Return the quotient, nan where the number below is 0."""
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(below > 0, above / below, np.nan)
@@ -216,9 +213,7 @@ def _pair_tables(scores: Numbers, truths: Numbers, cluster: Codes, code: Codes) 
 
 
 def _tau_b(balance: NDArray[np.floating], by_score: NDArray[np.floating], by_truth: NDArray[np.floating]) -> Numbers:
-    below = np.sqrt(by_score.astype(np.float64) * by_truth)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        return np.where(below > 0, balance / below, np.nan)
+    return _over(balance, np.sqrt(by_score.astype(np.float64) * by_truth))
 
 
 def _known(trials: TrialTable) -> TrialTable:
@@ -240,14 +235,10 @@ _DRAWN: "WeakKeyDictionary[TrialTable, tuple[Draws, PairCounts]]" = WeakKeyDicti
 
 def _drawn(trials: TrialTable, draws: Draws) -> PairCounts:
     if trials not in _DRAWN or _DRAWN[trials][0] is not draws:
-        _DRAWN[trials] = draws, _draw(trials, draws)
+        known = _known(trials)
+        counts = pair_draws(known.number("level"), known.number("truth_level"), clusters_of(known), draws)
+        _DRAWN[trials] = draws, counts
     return _DRAWN[trials][1]
-
-
-def _draw(trials: TrialTable, draws: Draws) -> PairCounts:
-    known = _known(trials)
-    cluster = known.number("cluster").astype(np.int64)
-    return pair_draws(known.number("level"), known.number("truth_level"), cluster, draws)
 
 
 def _tau_a_draws(trials: TrialTable, draws: Draws) -> Numbers:
@@ -256,7 +247,7 @@ def _tau_a_draws(trials: TrialTable, draws: Draws) -> Numbers:
     Else a trial would be paired with its own copies, and tau-a, unlike tau-b, would take them for disagreement.
     """
     known, counts = _known(trials), _drawn(trials, draws)
-    cluster = known.number("cluster").astype(np.int64)
+    cluster = clusters_of(known)
     inside = _counts(known, cluster, draws.clusters)
     per_cluster = np.stack([inside.alike - inside.contrary, inside.pairs, sum_by(cluster, draws.clusters)])
     too_often = product(per_cluster, draws.repeats)
@@ -280,7 +271,7 @@ def _tau_b_by_condition(
     largest = sum_by(condition[known], conditions).max(initial=0)
     if draws.clusters > FEW_ENOUGH_CLUSTERS or largest > SMALL_CONDITION:
         return None
-    cluster = trials.number("cluster").astype(np.int64)
+    cluster = clusters_of(trials)
     return tau_b_of_conditions(scores[known], truths[known], cluster[known], condition[known], conditions, draws)
 
 
@@ -312,7 +303,7 @@ def _within_task(trials: TrialTable) -> PairCounts:
 def _over_tasks(trials: TrialTable, draws: Draws, above: Numbers, below: Numbers) -> Numbers:
     """Return the ratio of two sums over tasks in every draw; a task is in the cluster of any of its trials."""
     _, first = np.unique(trials.codes("task")[0], return_index=True)
-    cluster = trials.number("cluster").astype(np.int64)[first]
+    cluster = clusters_of(trials)[first]
     totals = [cluster_sums(values, cluster, draws.clusters)[0][None, :] for values in (above, below)]
     found: Numbers = draws.ratios(totals[0], totals[1])[0]
     return found

@@ -106,6 +106,6 @@ def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: flo
     bounds, _ = proportion_interval(curve, drawn, count, behind, confidence=_BOTH_TAILS)
     last = np.logical_and.accumulate(drawn >= least, axis=0).sum(axis=0) - 1
     severities, times = np.unique(last, return_counts=True)
-    shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times)}
+    shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times, strict=True)}
     measured, certified = (severity_threshold(values.tolist(), least) for values in (curve, bounds))
     return CertifiedThreshold(measured, certified, shares)

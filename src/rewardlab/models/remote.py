@@ -10,14 +10,13 @@ import zipfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Clip, Episode, in_memory
-from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
+from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun, require_packages
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
@@ -252,8 +251,7 @@ class Remote:
 
 def _name(string: ModelString) -> NamedModel:
     read_url(string.argument, "remote:URL such as remote:http://localhost:8000")
-    if find_spec("httpx2") is None:
-        raise PlanError("remote: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
+    require_packages("remote:", "httpx2", extra="api")
     given: dict[str, Any] = read_arguments(string.name, _SETTINGS, string.options)
     _SETTINGS(**given)  # a wrong value is said before the server is asked
     url = string.argument.rstrip("/")

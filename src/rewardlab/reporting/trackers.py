@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import CATEGORIES, CLEAN
@@ -63,12 +63,11 @@ def exported_run(run: Run) -> ExportedRun:
 
 
 def _to_mlflow(exported: ExportedRun, project: str, tracking_uri: str | None) -> str:
-    try:
-        from mlflow import MlflowClient
-        from mlflow.entities import Metric, Param
-        from mlflow.exceptions import MlflowException
-    except ImportError:
-        raise PlanError("this needs the package mlflow: pip install mlflow-skinny") from None
+    require_packages("--to mlflow", "mlflow", extra="trackers")
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric, Param
+    from mlflow.exceptions import MlflowException
+
     try:
         client = MlflowClient(tracking_uri=tracking_uri)
         known = client.get_experiment_by_name(project)
@@ -85,10 +84,9 @@ def _to_mlflow(exported: ExportedRun, project: str, tracking_uri: str | None) ->
 
 
 def _to_wandb(exported: ExportedRun, project: str, tracking_uri: str | None) -> str:
-    try:
-        import wandb
-    except ImportError:
-        raise PlanError("this needs the package wandb: pip install wandb") from None
+    require_packages("--to wandb", "wandb", extra="trackers")
+    import wandb
+
     quiet = wandb.Settings(silent=True, console="off", save_code=False, disable_git=True, x_disable_stats=True)
     mode: Literal["offline"] | None = None if tracking_uri is None else "offline"
     try:

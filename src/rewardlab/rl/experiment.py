@@ -15,8 +15,9 @@ from rich.live import Live
 from rich.table import Table
 
 from rewardlab.core import __version__
-from rewardlab.core.errors import RewardlabError, RunError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.records import read_json, record_to_json
+from rewardlab.core.run import claim_folder
 from rewardlab.core.settings import Execution
 from rewardlab.core.storage import atomic_write, locked, writable
 from rewardlab.core.terminal import terminal_console
@@ -55,7 +56,10 @@ def run_rl(plan: Path, out: Path, execution: Execution, command: str, show: Show
         folder.path.mkdir(parents=True, exist_ok=True)
     offline: tuple[OfflineMeasures, ...] = ()
     with locked(folder.path):
-        _claim_folder(study, folder)
+        claim_folder(folder.plan, record_to_json(study))
+        for run in study.training_runs():  # those that failed are repeated
+            folder.starts(run).unlink(missing_ok=True)
+            folder.failure(run).unlink(missing_ok=True)
         try:
             _prepare(study, folder, execution)
             if study.offline.episodes and study.figure in ("quality", "severity"):
@@ -70,18 +74,6 @@ def run_rl(plan: Path, out: Path, execution: Execution, command: str, show: Show
             results = _results(study, folder, command, offline, seconds, workers)
             write_results(results, folder.path)
     return results
-
-
-def _claim_folder(plan: RlPlan, folder: StudyFolder) -> None:
-    """Write the plan into the folder, or check that it is the same; let failed training runs be repeated."""
-    written = json.dumps(record_to_json(plan), indent=1, sort_keys=True) + "\n"
-    if folder.plan.exists() and folder.plan.read_text(encoding="utf-8") != written:
-        raise RunError(f"{folder.path} holds another plan; choose another --out or remove that folder")
-    with atomic_write(folder.plan) as partial_path:
-        partial_path.write_text(written, encoding="utf-8")
-    for run in plan.training_runs():
-        folder.starts(run).unlink(missing_ok=True)
-        folder.failure(run).unlink(missing_ok=True)
 
 
 def _map(work: Callable[[Item], Result], items: Iterable[Item], execution: Execution) -> Iterator[Result]:

@@ -1,13 +1,12 @@
 """Where a server may listen, and why a request is rejected; importable without the extra `serve`."""
 
 import socket
-from importlib.util import find_spec
 from ipaddress import ip_address
 
 from rewardlab.core.errors import PlanError, RewardlabError
 
 _MOST_PORT = 65_535
-_PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
+PACKAGES = ("fastapi", "uvicorn", "python_multipart", "websockets", "prometheus_client")
 
 
 class RequestRejected(RewardlabError):
@@ -22,13 +21,6 @@ class RequestRejected(RewardlabError):
     def headers(self) -> dict[str, str]:
         """Return the headers of the answer."""
         return {} if self.retry_after is None else {"retry-after": str(self.retry_after)}
-
-
-def require_packages(command: str) -> None:
-    """Raise PlanError if the extra `serve` is not installed."""
-    missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"{command} needs the package {missing}; install rewardlab with its extra: rewardlab[serve]")
 
 
 def require_port(port: int) -> None:

@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.errors import PlanError, RewardlabError, require_packages
 from rewardlab.core.settings import FramePolicyText, Help
 from rewardlab.core.terminal import loading, one_line
 from rewardlab.data.video import frame_policy
 from rewardlab.models.remote import TOKEN_VARIABLE, read_token
-from rewardlab.serving.listening import is_loopback, require_packages, require_port
+from rewardlab.serving.listening import PACKAGES, is_loopback, require_port
 
 # How long a thread may run Python before another that waits takes over. The model's threads need it only for a moment
 # between two long calculations, and would wait 5 ms each time for the thread that handles HTTP.
@@ -52,7 +52,7 @@ def serve(
         raise PlanError(f"--root must be a folder, got {root}")
     if not is_loopback(host) and not read_token():
         raise PlanError(f"other machines can reach {host}; set a token in {TOKEN_VARIABLE} first")
-    require_packages("serve")
+    require_packages("serve", *PACKAGES, extra="serve")
     from rewardlab.serving.app import create_app, create_server
     from rewardlab.serving.batching import BatchingSettings, load_served_model
     from rewardlab.serving.http import serve_until_stopped, server_config

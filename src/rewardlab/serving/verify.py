@@ -4,13 +4,13 @@ import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import Help, Seed
 from rewardlab.core.terminal import loading, one_line
 from rewardlab.data.row_listing import RowListing, list_rows
 from rewardlab.data.safe_files import require_inside
 from rewardlab.models.remote import TOKEN_VARIABLE, read_token
-from rewardlab.serving.listening import require_packages, require_port
+from rewardlab.serving.listening import PACKAGES, require_port
 
 if TYPE_CHECKING:
     from rewardlab.serving.verification_state import VerificationServer
@@ -49,7 +49,7 @@ def data_verify(
     require_port(port)
     if not 0 <= overlap <= 1:
         raise PlanError(f"overlap must be a fraction from 0 to 1, got {overlap}")
-    require_packages("data verify")
+    require_packages("data verify", *PACKAGES, extra="serve")
     with loading(f"reading the rows of {data}"):
         listing = list_rows(str(data))
         server = open_verification(listing, None if verdicts is None else Path(verdicts), overlap, seed)

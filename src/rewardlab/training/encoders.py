@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import one_line
 from rewardlab.models.backends.checkpoint import model_type
@@ -80,12 +80,12 @@ class _Block(nn.Module):
 @cache  # every fold distills the same
 def load_distillation_teacher(path: str, device: str) -> Dinov2:
     """Return DINOv2 ViT-S/14 from an .onnx or .npz file, frozen; PlanError where it is something else."""
+    if path.endswith(".onnx"):
+        require_packages(path, "onnx", extra="assemble")
     try:
         weights = _onnx_weights(Path(path)) if path.endswith(".onnx") else dict(np.load(path))
         model = Dinov2()
         model.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
-    except ImportError:
-        raise PlanError("weights as .onnx need onnx; install it with pip install 'rewardlab[assemble]'") from None
     except Exception as error:  # a file that is something else may raise anything
         raise PlanError(
             f"{path} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/assemble_vlm.md"

@@ -6,30 +6,29 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.errors import ModelError, PlanError, require_packages
 from rewardlab.core.records import read_json
 
 _SCALE = 2  # alpha over rank
 
 
 @contextmanager
-def loaded_peft(need: str) -> Iterator[Any]:
-    """Give the module; PlanError says the need where it is not installed.
+def loaded_peft(user: str) -> Iterator[Any]:
+    """Give the module; where it is not installed, a PlanError says that `user` needs it.
 
     It asks transformers of 5.23 and later by a name that these are giving up, about which nobody here can do anything.
     """
-    try:
-        import peft
-    except ImportError:
-        raise PlanError(f"{need}; install it with pip install 'rewardlab[vlm-train]'") from None
+    require_packages(user, "peft", extra="vlm-train")
+    import peft
+
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "`is_gradient_checkpointing` is deprecated", FutureWarning)
         yield peft
 
 
-def add_lora(model: Any, rank: int, layers: str | list[str], need: str) -> Any:
+def add_lora(model: Any, rank: int, layers: str | list[str], user: str) -> Any:
     """Return the model with adapters of a rank at these layers, given by name or by a pattern; needs peft."""
-    with loaded_peft(need) as peft:
+    with loaded_peft(user) as peft:
         config = peft.LoraConfig(r=rank, lora_alpha=_SCALE * rank, target_modules=layers)
         return peft.get_peft_model(model, config)
 
@@ -58,7 +57,7 @@ def with_adapter(model: Any, folder: Path) -> Any:
 
     try:
         unknown = model.load_state_dict(load_file(folder / FUSION), strict=False).unexpected_keys
-        with loaded_peft("--adapter needs peft") as peft:
+        with loaded_peft("--adapter") as peft:
             merged = peft.PeftModel.from_pretrained(model, str(folder)).merge_and_unload()
     except (RuntimeError, ValueError) as error:  # other shapes, other names of layers
         first = str(error).strip().splitlines()[0]

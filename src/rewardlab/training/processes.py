@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.models.backends.checkpoint import choose_device
 
 _TIMEOUT = timedelta(hours=12)  # while the first process encodes clips or writes the result, the others wait
@@ -76,12 +76,9 @@ def open_processes(device: str) -> Processes:
     """Return this process, or its place among those that a launcher has started."""
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return Processes(choose_device(device))
-    try:
-        from accelerate import Accelerator, InitProcessGroupKwargs
-    except ImportError:
-        raise PlanError(
-            "several processes need accelerate; install it with pip install 'rewardlab[vlm-train]'"
-        ) from None
+    require_packages("training in several processes", "accelerate", extra="vlm-train")
+    from accelerate import Accelerator, InitProcessGroupKwargs
+
     # Else transformers leaves the weights of all but the first process empty, for accelerate to fill.
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)])

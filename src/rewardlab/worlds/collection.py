@@ -6,9 +6,9 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.run import claim_folder
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import stream_behind
 from rewardlab.data.roboreward_rows import METADATA
@@ -39,7 +39,10 @@ def collect_rollouts(
     with writable(plan.out):
         (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
     with locked(plan.out):
-        _claim_folder(plan, defaults)
+        settings = {name: value for name, value in vars(plan).items() if name != "out"}
+        claim_folder(plan.out / RECORD, settings, defaults={k: v for k, v in defaults.items() if k in settings})
+        for rest in (plan.out / SUBSET).glob(".*.tmp"):  # of a run that was killed
+            rest.unlink(missing_ok=True)
         planned = plan_episodes(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
         recorded = map_items(partial(_record, plan), planned[done:])
@@ -61,26 +64,6 @@ def _record(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
         return record_episode(plan, planned)
     except RewardlabError as error:
         raise RunError(f"{planned.stem} could not be made: {error}") from error
-
-
-def _claim_folder(plan: Collection, defaults: Mapping[str, object]) -> None:
-    """Write down what is collected here, or check that it is the same; remove what a killed run left behind."""
-    path, settings = plan.out / RECORD, _as_json({k: v for k, v in vars(plan).items() if k != "out"})
-    if path.exists():
-        known = _as_json({name: defaults[name] for name in settings if name in defaults})
-        if known | json.loads(path.read_text(encoding="utf-8")) != settings:
-            raise RunError(
-                f"{plan.out} holds a collection with other settings; choose another --out or remove that folder"
-            )
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    for rest in (plan.out / SUBSET).glob(".*.tmp"):
-        rest.unlink(missing_ok=True)
-
-
-def _as_json(settings: Mapping[str, object]) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(json.dumps(settings))
-    return plain
 
 
 def _repair(plan: Collection, planned: list[PlannedEpisode]) -> int:

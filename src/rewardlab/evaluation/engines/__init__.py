@@ -6,7 +6,7 @@ from contextlib import contextmanager
 
 import cloudpickle
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import require_packages
 from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines.contract import Engine, Serve, Service, Worker
 from rewardlab.evaluation.engines.processes import ProcessEngine
@@ -72,10 +72,9 @@ class LocalEngine:
 
 
 def _ray(settings: Execution, local_only: bool) -> Engine:
-    try:
-        from rewardlab.evaluation.engines.ray_cluster import RayEngine
-    except ImportError as error:
-        raise PlanError(f'--engine ray needs Ray ({error}); install it with `pip install "rewardlab[ray]"`') from error
+    require_packages("--engine ray", "ray", extra="ray")
+    from rewardlab.evaluation.engines.ray_cluster import RayEngine
+
     return RayEngine(settings, local_only=local_only)
 
 

@@ -12,7 +12,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
-from rewardlab.core.errors import ModelError, PlanError, RewardlabError
+from rewardlab.core.errors import ModelError, PlanError, RewardlabError, require_packages
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
@@ -34,8 +34,7 @@ def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> t
     A folder goes by the content of its files, a hub id by its commit. PlanError where there is no checkpoint of a type
     that can be read, or no commit is known.
     """
-    if find_spec("torch") is None or find_spec("transformers") is None:
-        raise PlanError("this model needs torch and transformers; install them with pip install 'rewardlab[hf]'")
+    require_packages("this model", "torch", "transformers", extra="hf")
     folder = Path(place).expanduser()
     if place and folder.is_dir():
         weights, kind = sorted(folder.glob(_WEIGHTS)), model_type(folder)

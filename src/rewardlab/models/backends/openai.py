@@ -10,13 +10,12 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 
 from rewardlab.core.episode import Frames
-from rewardlab.core.errors import ModelError, PlanError, StopRun
+from rewardlab.core.errors import ModelError, PlanError, StopRun, require_packages
 from rewardlab.core.limits import ANSWER_CHARACTERS
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
@@ -88,8 +87,7 @@ def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> Name
     path = parts.path.rstrip("/") or "/v1"
     if not path.endswith("/chat/completions"):
         path += "/chat/completions"
-    if find_spec("httpx2") is None:
-        raise PlanError("openai: needs the package httpx2; install rewardlab with its extra: rewardlab[api]")
+    require_packages("openai:", "httpx2", extra="api")
     options.api_key()
     address = parts._replace(path=path, fragment="").geturl()
     return NamedVlm(

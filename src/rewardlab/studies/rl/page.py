@@ -2,13 +2,12 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import Execution, Help, as_command, recorded, several
 from rewardlab.evaluation.display import format_number, format_percent
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
@@ -55,9 +54,7 @@ def study_rl(
         rewardlab study rl results/rl/dsrl_true.toml --out rl/dsrl_true --workers 8
     """
     command, plan, out = as_command("study rl", study_rl, recorded(study_rl, locals())), Path(plan), Path(out)
-    missing = next((name for name in _PACKAGES if find_spec(name) is None), None)
-    if missing:
-        raise PlanError(f"study rl needs the package {missing}; install rewardlab with its extra: rewardlab[rl-train]")
+    require_packages("study rl", *_PACKAGES, extra="rl-train")
     from rewardlab.rl.experiment import progress_display, run_rl
 
     with progress_display(quiet=execution.quiet) as show:

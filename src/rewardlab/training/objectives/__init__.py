@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError, PlanError, require_packages
 from rewardlab.core.settings import Help, settings_of, several
 
 if TYPE_CHECKING:
@@ -203,9 +202,7 @@ def require_parts(settings: ObjectiveSettings) -> None:
     """Say what is not installed or not named before anything is read."""
     if not settings.backbone:
         raise PlanError("name a backbone, such as --backbone dino=DINOV2.onnx+MINILM_FOLDER or a folder of CLIP")
-    missing = [name for name in ("torch", "transformers", "PIL") if find_spec(name) is None]
-    if missing:
-        raise PlanError(f"train objective needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
+    require_packages("train objective", "torch", "transformers", "PIL", extra="vlm-train")
 
 
 def _clips(settings: ObjectiveSettings) -> "ClipTable | None":

@@ -226,7 +226,7 @@ class TrainableAdapters:
         layers = [n for n, module in pair.model.named_modules() if isinstance(module, nn.Linear) and ".layers." in n]
         with torch.random.fork_rng(devices=()):
             torch.manual_seed(0)
-            self.network = add_lora(pair.model, rank, layers, "CLIP and SigLIP are trained by LoRA, which needs peft")
+            self.network = add_lora(pair.model, rank, layers, "LoRA, by which CLIP and SigLIP are trained,")
 
     def image_inputs(self, frames: Frames) -> Tensor:
         pixels: Tensor = self.pair.pixels(list(frames)).half()

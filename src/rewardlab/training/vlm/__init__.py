@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from math import isqrt
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -12,7 +11,7 @@ import numpy as np
 
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import LEVELS
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import FramePolicyText, Help, settings_of, several
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.terminal import one_line
@@ -258,9 +257,7 @@ def forecast_vlm(**given: Any) -> list[str]:
 def require_libraries(settings: VlmSettings) -> None:
     """Say what is not installed before anything is read."""
     needed = ("torch", "transformers", "PIL", *(("peft",) if settings.lora else ()))
-    missing = [name for name in needed if find_spec(name) is None]
-    if missing:
-        raise PlanError(f"train vlm needs {', '.join(missing)}; install with pip install 'rewardlab[vlm-train]'")
+    require_packages("train vlm", *needed, extra="vlm-train")
 
 
 def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData":
@@ -373,9 +370,7 @@ def _check_assembly(settings: AssembleSettings) -> None:
         raise PlanError(f"tokens must be a square number such as 16, 64 or 256, got {settings.tokens}")
     if settings.pool < 1:
         raise PlanError(f"pool must be 1, for a token per patch, or more, got {settings.pool}")
-    for package in ("torch", "transformers"):
-        if find_spec(package) is None:
-            raise PlanError(f"train assemble needs {package}; install it with pip install 'rewardlab[assemble]'")
+    require_packages("train assemble", "torch", "transformers", extra="assemble")
     if settings.adapter is not None:
         require_adapter(settings.adapter)
     if settings.out.exists():

@@ -8,7 +8,6 @@ else is as it was.
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -16,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.records import read_json
 from rewardlab.models.backends.checkpoint import check_weights, load_checkpoint
 from rewardlab.training.encoders import DINOV2, Upstream, folder_upstream, gguf_upstream, write_dinov2_folder
@@ -48,7 +47,7 @@ def load_language_model(place: str) -> LanguageModel:
             raise PlanError(f"expected a causal language model of transformers, such as llama, got {got}")
         model, tokenizer = _load(path, {"use_safetensors": True})
     elif path.is_file() and path.suffix == ".gguf":
-        _check_gguf_installed()
+        require_packages("a .gguf file", "gguf", "accelerate", extra="assemble")
         model, tokenizer = _load(path.parent, {"gguf_file": path.name})
         vars(model.config).pop("quantization_config", None)  # it is no more, and a folder that says so cannot be loaded
         upstream = gguf_upstream(path, model.config.model_type)
@@ -56,12 +55,6 @@ def load_language_model(place: str) -> LanguageModel:
         raise PlanError(f"there is no language model {place!r}; name a checkpoint folder or a .gguf file")
     _add_image_token(model, tokenizer)
     return LanguageModel(model, tokenizer, upstream)
-
-
-def _check_gguf_installed() -> None:
-    for package in ("gguf", "accelerate"):
-        if find_spec(package) is None:
-            raise PlanError(f"a .gguf file needs {package}; install it with pip install 'rewardlab[assemble]'")
 
 
 def _load(folder: Path, source: dict[str, Any]) -> tuple[Any, Any]:

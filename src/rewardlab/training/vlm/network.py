@@ -43,7 +43,7 @@ def choose_trained(model: Any, parts: TrainedParts) -> Any:
     if parts.lora or not parts.language:
         language = (model.get_decoder(), model.get_output_embeddings(), model.get_input_embeddings())
         frozen |= {id(p) for module in language for p in module.parameters()}
-    adapted = add_lora(model, parts.lora, _language_layers(model), "--lora needs peft") if parts.lora else None
+    adapted = add_lora(model, parts.lora, _language_layers(model), "--lora") if parts.lora else None
     for parameter in model.parameters():
         parameter.requires_grad_(id(parameter) not in frozen)
     return adapted
