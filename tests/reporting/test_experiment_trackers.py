@@ -2,6 +2,7 @@
 
 import builtins
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -60,13 +61,14 @@ def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
-    def without(name: str, *rest: object) -> object:
+    def without(name: str, *rest: Any) -> object:
         if name.partition(".")[0] in ("mlflow", "wandb", "duckdb"):
             raise ImportError(name)
         return real(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    for tracker, package in (("mlflow", "mlflow-skinny"), ("wandb", "wandb")):
+    trackers: dict[Literal["mlflow", "wandb"], str] = {"mlflow": "mlflow-skinny", "wandb": "wandb"}
+    for tracker, package in trackers.items():
         with pytest.raises(PlanError, match=f"this needs the package {tracker}: pip install {package}"):
             rewardlab.runs_export(run, to=tracker)
     with pytest.raises(PlanError, match=r"SQL needs the package duckdb: pip install 'rewardlab\[sql\]'"):
