@@ -180,7 +180,7 @@ def commanding(folder: Path) -> tuple[float, float]:
     run = stress.start_scoring(plan, context, contents)
     jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities), context.batch * len(context.models))
     started = time.process_time()
-    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), lambda trials: None)
+    stress.score_jobs(run, jobs, context, plan, (0, run.record.trials), lambda _trials: None)
     seconds = time.process_time() - started
     run.compact()
     return seconds / run.record.trials, sum(path.stat().st_size for path in run.parts()) / run.record.trials

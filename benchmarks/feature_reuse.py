@@ -53,7 +53,9 @@ Cells = list[tuple[str, Episode]]  # the category of each change, and the episod
 
 def text_shape(width: int, inner: int, layers: int, heads: int, head: int) -> dict[str, int]:
     names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "head_dim")
-    return dict(zip(names, (width, inner, layers, heads, head))) | {"num_key_value_heads": max(1, heads // 4)}
+    return dict(zip(names, (width, inner, layers, heads, head), strict=True)) | {
+        "num_key_value_heads": max(1, heads // 4)
+    }
 
 
 def tower_shape(width: int, depth: int) -> dict[str, Any]:
@@ -143,7 +145,7 @@ def plain_answers(
     visual = [unhashed(builder, episode) for episode in episodes]
     prompts = [
         builder.chat([shown, roboreward_prompt(episode.instruction)], (), ANSWER.opening + ANSWER.choices[0])
-        for shown, episode in zip(visual, episodes)
+        for shown, episode in zip(visual, episodes, strict=True)
     ]
     length = max(map(len, prompts)) - 1  # the last token, a choice, is not read
     ids, kinds, mask = (np.zeros((len(prompts), length), np.int64) for _ in range(3))

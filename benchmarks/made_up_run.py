@@ -80,7 +80,7 @@ def drawn_trials(episode: Episode, cells: tuple[PlannedTrial, ...], context: Sco
     """Yield the trials of one episode, of which a few were dropped and a few failed."""
     rng = rng_for(0, "made-up answers", episode.id)
     clean = unanswered(episode, context)
-    for cell, luck in zip(cells, rng.random(len(cells))):
+    for cell, luck in zip(cells, rng.random(len(cells)), strict=True):
         trial = of_cell(clean, cell, context)
         if luck < 0.04:
             yield replace(trial, status="dropped", expectation="undefined", reason=f"no {cell.perturbation} here")

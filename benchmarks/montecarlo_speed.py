@@ -58,7 +58,7 @@ def compare(steps: int) -> float:
     slow, fast = StudyConfig(steps=steps, episodes=few), StudyConfig(steps=steps, episodes=many)
     ours(StudyConfig(steps=steps, episodes=10))  # compile, or load what was compiled
     rates = [(rate(loop, slow), rate(ours, fast)) for _ in range(ROUNDS)]
-    per_loop, per_ours = (float(np.median(column)) for column in zip(*rates))
+    per_loop, per_ours = (float(np.median(column)) for column in zip(*rates, strict=True))
     ratio = per_ours / per_loop
     (accuracy, tau), (our_accuracy, our_tau) = loop(slow), ours(fast)
     print(f"T = {steps}: loop {per_loop:,.0f} episodes/s, ours {per_ours:,.0f} episodes/s, ratio {ratio:,.0f}", end="")

@@ -69,7 +69,7 @@ def profile(plan: Plan) -> tuple[int, float, dict[str, float]]:
         ask.around(originals[2]),
     )
     trials: list[Trial] = []
-    silent = scoring.Listeners(lambda cells: None, lambda drafts: None, trials.extend)
+    silent = scoring.Listeners(lambda _cells: None, lambda _drafts: None, trials.extend)
     started = time.perf_counter()
     with tempfile.TemporaryDirectory() as folder:
         run = start_scoring(replace(plan, out=Path(folder) / "run"), context, contents)

@@ -126,7 +126,7 @@ def ours_of(name: str, severity: int, episode: "Episode") -> Callable[[], object
     from rewardlab.perturbations import PERTURBATIONS, contract
 
     def run() -> object:
-        kept, contract.with_frames = contract.with_frames, lambda episode, frames: episode
+        kept, contract.with_frames = contract.with_frames, lambda episode, _frames: episode
         try:
             return PERTURBATIONS[name](episode, severity, 7)
         finally:

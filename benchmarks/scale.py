@@ -50,7 +50,7 @@ def write_dataset(folder: Path, episodes: int) -> None:
 
 def resident_mb(process: int) -> float:
     """Return the resident memory of a process."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+    for line in Path(f"/proc/{process}/status").read_text(encoding="utf-8").splitlines():
         if line.startswith("VmRSS"):
             return int(line.split()[1]) / 1e3
     return 0.0
@@ -58,13 +58,13 @@ def resident_mb(process: int) -> float:
 
 def children(process: int) -> list[int]:
     """Return the processes that it started, and theirs."""
-    found = [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    found = [int(text) for text in Path(f"/proc/{process}/task/{process}/children").read_text(encoding="utf-8").split()]
     return found + [below for child in found for below in children(child)]
 
 
 def processor_seconds(process: int) -> float:
     """Return the processor time of a process, which other programs on the machine change little."""
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
@@ -155,7 +155,7 @@ def first_trial(folder: Path) -> dict[str, float]:
     write_dataset(folder / "large", EPISODES)
     command = [sys.executable, "-c", FIRST_TRIAL, str(folder / "large"), str(folder / "large-run")]
     told = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    return dict(zip(("cells", "seconds", "processor_seconds", "peak_mb"), map(float, told)))
+    return dict(zip(("cells", "seconds", "processor_seconds", "peak_mb"), map(float, told), strict=True))
 
 
 def tell(rows: list[dict[str, float]], planned: dict[str, float]) -> None:

@@ -157,12 +157,12 @@ def percentiles(latencies: list[float]) -> str:
 
 def processor_seconds(process: "subprocess.Popen[bytes]") -> float:
     """Return the processor time of a server so far, which other programs on the machine change little."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    fields = Path(f"/proc/{process.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory_mb(process: subprocess.Popen[bytes]) -> float:
-    status = Path(f"/proc/{process.pid}/status").read_text()
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="utf-8")
     return int(status.partition("VmRSS:")[2].split()[0]) / 1000
 
 

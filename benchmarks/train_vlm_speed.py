@@ -182,7 +182,7 @@ class Prepared(torch.utils.data.Dataset[Sample]):
         return with_patches(self.base.inputs.sample(example.episode, example.answer), self.base)
 
 
-def trainer_inputs(samples: Sequence[Sample], base: BaseModel, reply: int) -> dict[str, torch.Tensor]:
+def trainer_inputs(samples: Sequence[Sample], reply: int) -> dict[str, torch.Tensor]:
     """Return a batch as the model's own forward pass takes it, with labels where the answer stands."""
     ids = pad_left([sample.tokens["input_ids"] for sample in samples], 0)
     mask = pad_left([torch.ones(len(s.tokens["input_ids"]), dtype=torch.long) for s in samples], 0)
@@ -205,7 +205,10 @@ def with_patches(sample: Sample, base: BaseModel) -> Sample:
     from rewardlab.models.backends.qwen_prompt import FramePair, patchify
 
     family, sizes = base.network.family, sample.pictures["sizes"].tolist()
-    pairs = [FramePair("", frames.numpy(), tuple(size)) for frames, size in zip(sample.pictures["frames"], sizes)]
+    pairs = [
+        FramePair("", frames.numpy(), tuple(size))
+        for frames, size in zip(sample.pictures["frames"], sizes, strict=True)
+    ]
     patches = torch.cat([patchify([pair], family, torch.device("cpu")) for pair in pairs]).to(torch.bfloat16)
     grid = torch.tensor([[1, *(side // family.patch_size for side in size)] for size in sizes])
     return Sample(sample.tokens, {"patches": patches, "grid": grid}, sample.labels)
@@ -259,7 +262,7 @@ def plain(training: VlmTraining, named: Named, data: TrainingData, steps: int, d
         model=base.model,
         args=arguments,
         train_dataset=prepared,
-        data_collator=lambda some: trainer_inputs(some, base, len(base.inputs.reply.labels(1))),
+        data_collator=lambda some: trainer_inputs(some, len(base.inputs.reply.labels(1))),
         callbacks=[Marks()],
     )
     trainer.train()

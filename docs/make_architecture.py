@@ -60,7 +60,7 @@ def _package(name: str, layer: int) -> Package:
 
 def summary_of(path: Path) -> str:
     """Return the first line of a module's docstring."""
-    return (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+    return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 
 def imports() -> dict[tuple[str, str], int]:

@@ -186,7 +186,7 @@ def limits_table() -> str:
 def write_limits(page: Path) -> None:
     """Put the table of limits in the place of the one that a page holds."""
     old = re.compile(r"\| variable \| default \|.*(\n\|.*)*")
-    page.write_text(old.sub(lambda found: limits_table(), page.read_text(encoding="utf-8")), encoding="utf-8")
+    page.write_text(old.sub(lambda _found: limits_table(), page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 PAGES = {"commands": commands_page, "catalogs": catalog_page, "summary": summary_page}  # those that show no clip

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -57,7 +57,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
-def write_rows(folder: Path, rows: object) -> Path:
+def write_rows(folder: Path, rows: Iterable[Mapping[str, object] | str]) -> Path:
     """Write metadata.jsonl; rows are dicts or raw lines."""
     folder.mkdir(parents=True, exist_ok=True)
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]

@@ -3,10 +3,12 @@
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+Scheme = Literal["light", "dark"]
 _CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _QUIET = [
     "--no-sandbox",

@@ -16,6 +16,7 @@ from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.settings import settings_of
 from rewardlab.core.trial import Failure, Score
 from tests.conftest import IN_PROCESS
+from tests.narrowing import as_score
 
 TERMINAL_ONLY = {"list", "show", "completion"}
 BY_SIGNATURE = [name for name, command in COMMANDS.items() if not isinstance(command.load(), type)]
@@ -106,7 +107,7 @@ def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:
     contents = rewardlab.open_dataset(str(tiny_data))
     assert contents.problems == rewardlab.data_check(tiny_data).problems == ()
     (answer, *_) = rewardlab.load_model("constant:2").score(contents.episodes)
-    assert answer.level == 2
+    assert as_score(answer).level == 2
 
 
 def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, tmp_path: Path) -> None:

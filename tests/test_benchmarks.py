@@ -34,7 +34,7 @@ def test_the_stages_of_the_runner_are_timed_and_add_up(tiny_data: Path) -> None:
 
 def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
     for words in (["make", "300", "temporal"], ["resume"]):
-        command = [sys.executable, BENCHMARKS / "made_up_run.py", words[0], tmp_path / "run", *words[1:]]
+        command = [sys.executable, str(BENCHMARKS / "made_up_run.py"), words[0], str(tmp_path / "run"), *words[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["300"]
 

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import cv2
 import pytest
@@ -49,7 +50,8 @@ def test_every_section_has_one_example_that_is_one_file(mylab: Path) -> None:
     assert {path.name for path in mylab.glob("*.py")} == {"__init__.py", *FILES.values()}
 
 
-def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_perturbation(tiny_data: Path, tmp_path: Path) -> None:
     name = "mylab.lights:dim_lights"
     run = rewardlab.stress("constant", tiny_data, perturbations=name, execution=IN_PROCESS, out=tmp_path / "run")
     assert {1, 2, 3, 4} <= set(run.trials().where(run.trials().text("perturbation") == "dim_lights").number("severity"))
@@ -57,7 +59,8 @@ def test_the_perturbation(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     check_perturbation(import_module("mylab.lights").dim_lights, rewardlab.open_dataset(tiny_data).episodes)
 
 
-def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_model(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
         "mylab.reward:Brightness", tiny_data, perturbations="polite_filler", execution=IN_PROCESS, out=tmp_path / "run"
     )
@@ -66,17 +69,19 @@ def test_the_model(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
     check_model(import_module("mylab.reward").Brightness(), rewardlab.open_dataset(tiny_data).episodes)
 
 
-def test_the_vlm_backend_under_every_protocol(mylab: Path, tiny_data: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_vlm_backend_under_every_protocol(tiny_data: Path, tmp_path: Path) -> None:
     names = [f"{protocol}:mylab.vlm:AlwaysFour" for protocol in ("rubric", "topreward")]
     run = rewardlab.stress(names, tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     levels = {model: set(run.trials().where(run.trials().matches("model", model)).number("level")) for model in names}
     assert levels == {names[0]: {4.0}, names[1]: {1 + 4 * math.exp(-0.5)}}
     assert all(name in page_of(run) for name in names)
-    failure = rewardlab.score("gvl:mylab.vlm:AlwaysFour", moving_square(4), "lift the cup")
+    failure = rewardlab.score("gvl:mylab.vlm:AlwaysFour", moving_square("cup", count=4), "lift the cup")
     assert isinstance(failure, rewardlab.Failure) and "percentage" in failure.reason
 
 
-def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_metric(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(METRICS, "median_error", import_module("mylab.median").median_error)
     run = rewardlab.stress(
         "length",
@@ -92,21 +97,23 @@ def test_the_metric(mylab: Path, tiny_data: Path, tmp_path: Path, monkeypatch: p
     assert "median error" in page_of(run)
 
 
-def test_the_reader(mylab: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_reader(tmp_path: Path) -> None:
     for task in ("lift_the_cup", "open_the_drawer"):
         (tmp_path / "frames" / task).mkdir(parents=True)
-        for number, frame in enumerate(moving_square(6)):
+        for number, frame in enumerate(moving_square(task, count=6)):
             cv2.imwrite(str(tmp_path / "frames" / task / f"{number:03d}.png"), frame)
     (tmp_path / "frames" / "empty").mkdir()
     data = f"mylab.still_images:STILL_IMAGES:{tmp_path / 'frames'}"
     assert [str(problem) for problem in rewardlab.data_check(data).problems] == ["empty: holds no PNG frame"]
-    few = {"perturbations": "gaussian_noise", "execution": IN_PROCESS}
+    few: dict[str, Any] = {"perturbations": "gaussian_noise", "execution": IN_PROCESS}
     run = rewardlab.stress("length", data, skip_invalid=True, out=tmp_path / "run", **few)
     assert set(run.trials().text("instruction")) == {"lift the cup", "open the drawer"}
     assert "gaussian_noise" in page_of(run)
 
 
-def test_the_objective(mylab: Path) -> None:
+@pytest.mark.usefixtures("mylab")
+def test_the_objective() -> None:
     torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
     from rewardlab.training.objectives.contract import DRAWS, ClipBatch
     from rewardlab.training.objectives.losses import name_objective

@@ -88,7 +88,7 @@ def is_whole(words: list[str], command: Command) -> bool:
 
 @pytest.mark.parametrize("page", [*PAGES, *EXAMPLES], ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_command_line_on_a_page_can_be_parsed(page: Path) -> None:
-    for line in written_commands(page.read_text()):
+    for line in written_commands(page.read_text(encoding="utf-8")):
         words = shlex.split(line)[1:]
         name = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in COMMANDS), "")
         families = {each.split()[0] for each in COMMANDS}
@@ -104,7 +104,7 @@ def test_every_command_line_on_a_page_can_be_parsed(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_links_between_pages_lead_somewhere_and_papers_have_titles(page: Path) -> None:
-    text = page.read_text()
+    text = page.read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
     assert not FIRST_PERSON.search(text), "name the paper by its title"

@@ -8,6 +8,7 @@ import sys
 import tomllib
 from contextlib import redirect_stdout
 from pathlib import Path
+from typing import TypeGuard
 
 import pytest
 from rich.box import SIMPLE_HEAD
@@ -76,7 +77,7 @@ def test_a_name_that_the_system_cannot_write_is_one_sentence(tmp_path: Path) -> 
     data = write_rows(tmp_path, [{"file_name": "v.mp4", "task": "open the door", "reward": 3}])
     out = os.fsencode(tmp_path) + b"/na\xc3\xafve"
     few = ("--perturbations", "polite_filler", "--severities", "1", "--engine", "local", "--no-controls")
-    words = [sys.executable, "-m", "rewardlab", "stress", "length", str(data), *few, "--out", out]
+    words: list[str | bytes] = [sys.executable, "-m", "rewardlab", "stress", "length", str(data), *few, "--out", out]
     done = subprocess.run(words, capture_output=True, env=os.environ | PLAIN)
     assert b"Traceback" not in done.stderr, done.stderr.decode()
     assert done.returncode in (0, 2) and (done.stdout + done.stderr).isascii()
@@ -129,13 +130,13 @@ def test_text_files_are_opened_in_utf8() -> None:
     source = Path(rewardlab.__file__).parent
     careless = []
     for path in source.rglob("*.py"):
-        for call in filter(_opens_text, ast.walk(ast.parse(path.read_text(encoding="utf-8")))):
-            if not any(keyword.arg == "encoding" for keyword in call.keywords):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if _opens_text(call) and not any(keyword.arg == "encoding" for keyword in call.keywords):
                 careless.append(f"{path.relative_to(source)}:{call.lineno}")
     assert [place for place in careless if not place.startswith("core/run.py")] == []  # that one writes ASCII only
 
 
-def _opens_text(node: ast.AST) -> bool:
+def _opens_text(node: ast.AST) -> TypeGuard[ast.Call]:
     """Tell whether this calls read_text or write_text, or opens a file to write text."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
         return False

@@ -2,7 +2,7 @@
 
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from configparser import ConfigParser
 from pathlib import Path
 
@@ -45,14 +45,21 @@ def test_the_metadata_is_what_pyproject_says() -> None:
     assert project["entry-points"] == {group: dict(written[group]) for group in written.sections()}
 
 
-def test_our_own_entries_are_found_without_importing_other_packages(installed: None) -> None:
+@pytest.mark.usefixtures("installed")
+def test_our_own_entries_are_found_without_importing_other_packages() -> None:
     assert MODELS["length"] and METRICS["micro_mae"] and PERTURBATIONS["jpeg"] and READERS["roboreward"]
     choose_perturbations(("all",))
     assert "brightlab" not in sys.modules
 
 
-def test_every_kind_is_found_by_its_name_and_listed(installed: None) -> None:
-    entries = {"brightness": MODELS, "half_light": PERTURBATIONS, "mean_level": METRICS, "arrays": READERS}
+@pytest.mark.usefixtures("installed")
+def test_every_kind_is_found_by_its_name_and_listed() -> None:
+    entries: dict[str, Iterable[str]] = {
+        "brightness": MODELS,
+        "half_light": PERTURBATIONS,
+        "mean_level": METRICS,
+        "arrays": READERS,
+    }
     for name, catalog in entries.items():
         assert name in catalog and name in list(catalog)
     assert MODELS["brightness"].summary == "Reward a bright last frame, from 1 to 5."
@@ -60,13 +67,15 @@ def test_every_kind_is_found_by_its_name_and_listed(installed: None) -> None:
         name_model("brightnes")
 
 
-def test_a_registered_model_is_the_code_that_it_names(installed: None) -> None:
+@pytest.mark.usefixtures("installed")
+def test_a_registered_model_is_the_code_that_it_names() -> None:
     by_name, by_path = name_model("brightness?gain=2"), name_model("brightlab.entries:Brightness?gain=2")
     assert by_name.fingerprint == by_path.fingerprint != name_model("brightness").fingerprint
     assert by_name.isolated and by_name.name == "brightness?gain=2"
 
 
-def test_all_of_them_go_through_a_stress_test(installed: None, arrays: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("installed")
+def test_all_of_them_go_through_a_stress_test(arrays: Path, tmp_path: Path) -> None:
     assert len(open_dataset(f"arrays:{arrays}").episodes) == 2
     run = rewardlab.stress(
         "brightness?gain=1.5",
@@ -85,7 +94,8 @@ def test_all_of_them_go_through_a_stress_test(installed: None, arrays: Path, tmp
     assert any(found.metric == "mean_level" for found in run.summary.measurements)
 
 
-def test_a_registered_objective_is_trained_by_its_name(installed: None) -> None:
+@pytest.mark.usefixtures("installed")
+def test_a_registered_objective_is_trained_by_its_name() -> None:
     pytest.importorskip("torch")
     from rewardlab.training.objectives.losses import name_objective
 

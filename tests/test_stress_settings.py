@@ -24,7 +24,7 @@ LINE = '    salt: Annotated[int, Help("what is mixed into the seed")] = 7,\n'
 @pytest.fixture
 def patched(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     """The module of `stress` with one line more in its signature."""
-    source = Path(api.__file__).read_text()
+    source = Path(api.__file__).read_text(encoding="utf-8")
     head, mark, rest = source.partition("def stress(\n    models: Models,\n    data: Data,\n    *,\n")
     assert mark
     module = types.ModuleType("rewardlab.api")
@@ -34,8 +34,9 @@ def patched(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
     return module
 
 
+@pytest.mark.usefixtures("patched")
 def test_a_new_option_is_in_help_python_record_and_reference(
-    patched: types.ModuleType, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         main(["stress", "--help"])

@@ -28,7 +28,7 @@ def collect(folder: Path, judged: bool, out: Path) -> None:
     read, name = (read_table, "judged.csv") if judged else (read_validation, "validation.jsonl")
     found = {path.parent.name: read(path) for path in sorted(folder.glob(f"*/{name}"))}
     first = next(iter(found.values()))
-    with out.open("w", newline="") as handle:
+    with out.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow((*KEYS, *found))
         for place, row in enumerate(first):
@@ -37,11 +37,11 @@ def collect(folder: Path, judged: bool, out: Path) -> None:
 
 
 def read_validation(path: Path) -> list[dict[str, str]]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
-    with path.open() as handle:
+    with path.open(encoding="utf-8") as handle:
         return list(csv.DictReader(handle))
 
 

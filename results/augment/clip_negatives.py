@@ -182,7 +182,9 @@ def judge(rewards: dict[str, Floats], judged: Judged, tasks: list[str]) -> dict[
         "success_auc": {name: interval(each) for name, each in scores.items()},
         "differences": {name: interval(scores[name] - scores[other]) for name, other in pairs.items()},
         "by_quality": {name: by_quality(each, judged, tasks) for name, each in rewards.items()},
-        "by_task": {name: dict(zip(tasks, each.mean(0).round(3).tolist())) for name, each in scores.items()},
+        "by_task": {
+            name: dict(zip(tasks, each.mean(0).round(3).tolist(), strict=True)) for name, each in scores.items()
+        },
     }
 
 

@@ -75,7 +75,7 @@ def interval(values: Floats) -> list[float]:
     seeds, tasks = values.shape
     rng = rng_for(0, "tasks and seeds")
     by_seed, by_task = rng.integers(seeds, size=(DRAWS, seeds)), rng.integers(tasks, size=(DRAWS, tasks))
-    means = np.array([values[np.ix_(some, others)].mean() for some, others in zip(by_seed, by_task)])
+    means = np.array([values[np.ix_(some, others)].mean() for some, others in zip(by_seed, by_task, strict=True)])
     low, high = np.percentile(means, (2.5, 97.5))
     return [round(float(number), 3) for number in (values.mean(), low, high)]
 
@@ -127,7 +127,7 @@ def main() -> None:
     judged, models, seen = Judged(episodes, rows), models_of(trained), trained_tasks(trained)
     flat = rewards_of([path for paths in models.values() for path in paths], episodes, device)
     ends = np.cumsum([len(paths) for paths in models.values()])[:-1]
-    rewards = dict(zip(models, np.split(flat, ends)))
+    rewards = dict(zip(models, np.split(flat, ends), strict=True))
     rewards |= {"clock": judged.frames[None], "constant": np.zeros((1, len(episodes)))}
     found: dict[str, object] = {"episodes": len(episodes), "successes": int(judged.success.sum())}
     for name, is_seen in (("seen tasks", True), ("unseen tasks", False)):
@@ -140,7 +140,9 @@ def main() -> None:
             "success_auc": {model: interval(each) for model, each in scores.items()},
             "differences": compared(scores),
             "by_quality": {model: by_quality(each, judged, tasks) for model, each in rewards.items()},
-            "by_task": {m: dict(zip(tasks, each.mean(axis=0).round(3).tolist())) for m, each in scores.items()},
+            "by_task": {
+                m: dict(zip(tasks, each.mean(axis=0).round(3).tolist(), strict=True)) for m, each in scores.items()
+            },
         }
     out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
     for name in ("seen tasks", "unseen tasks"):

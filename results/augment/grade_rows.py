@@ -74,7 +74,7 @@ def graded_rows(folder: Path, rows: list[tuple[Row, int]]) -> list[Row]:
             ),
             "moved": None if goal is None else next(moved),
         }
-        for (row, frames), goal in zip(rows, asked)
+        for (row, frames), goal in zip(rows, asked, strict=True)
     ]
 
 
@@ -104,7 +104,7 @@ def moved_goal_levels(whole: physics.Trajectory, goals: list[Any]) -> list[dict[
         for action in whole.actions:
             observation, _, _, _, _ = env.step(action)
         levels = []
-        for goal, meter in zip(goals, meters):
+        for goal, meter in zip(goals, meters, strict=True):
             env._target_pos = whole.object_pos[0] + goal
             info = env.evaluate_state(observation, still)[1]
             as_the_task = meter.read(observation, info).level

@@ -115,7 +115,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
         tasks.append(len(set(threshold.tasks[~threshold.success])))
         parts.append(judge(guard, judged.where(in_fold[1] == fold), fold, as_fitted=False))
         parts.append(judge(guard, fitted.where(in_fold[0] == fold), fold, as_fitted=True))
-    columns = zip(*(vars(part).values() for part in parts))
+    columns = zip(*(vars(part).values() for part in parts), strict=True)
     return Clips(*(np.concatenate(column) for column in columns)), guards, tasks
 
 
@@ -212,7 +212,7 @@ def auc_row(clips: Clips, data: str) -> Row:
 
 
 def write(path: Path, rows: Sequence[Row]) -> None:
-    with path.open("w", newline="") as opened:
+    with path.open("w", newline="", encoding="utf-8") as opened:
         writer = csv.DictWriter(opened, list(rows[0]))
         writer.writeheader()
         shown = [{key: round(value, 4) if isinstance(value, float) else value for key, value in row.items()}
@@ -229,7 +229,7 @@ def draw(path: Path, rows: Sequence[Row]) -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.4), sharey=True)
-    for axis, data in zip(axes, ("known", "unseen")):
+    for axis, data in zip(axes, ("known", "unseen"), strict=True):
         for condition, colour in (("clean", "#0072b2"), ("perturbed", "#d55e00")):
             mine = [row for row in rows if (row["data"], row["condition"]) == (data, condition)]
             passed, middle, low, high = (
@@ -258,7 +258,7 @@ def main() -> None:
         return
     if len(asked.data) != 2:
         parser.error("expected two folders of rollouts, of known tasks and of unseen ones")
-    folders = dict(zip(("known", "unseen"), asked.data))
+    folders = dict(zip(("known", "unseen"), asked.data, strict=True))
     answers = [trials_of(folders, each, asked.runs, asked.workers) for each in (FITTED, JUDGED)]
     clips, guards, tasks = judged_in_folds(*answers)
     parts = [(data, condition) for data in ("known", "unseen") for condition in ("clean", "perturbed")]

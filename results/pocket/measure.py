@@ -107,7 +107,7 @@ def p_values_against_controls(trials: TrialTable, errors: dict[str, float]) -> d
         control_errors = by_task(trials, control)
         improvement = np.array([control_errors[task] - errors[task] for task in errors])
         p_values.append(sign_flip_p_value(improvement))
-    return dict(zip(CONTROLS, holm(p_values)))
+    return dict(zip(CONTROLS, holm(p_values), strict=True))
 
 
 def clean(trials: TrialTable, model: str) -> TrialTable:
@@ -136,7 +136,7 @@ def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
     if not all("set90" in raw for raw in raws):
         return []
     sets = [json.loads(raw)["set90"] for raw in raws]
-    inside = [int(level) in levels for level, levels in zip(mine.number("truth_level"), sets)]
+    inside = [int(level) in levels for level, levels in zip(mine.number("truth_level"), sets, strict=True)]
     sizes = [len(levels) for levels in sets]
     return [
         ("90 % set holds the level", float(np.mean(inside)), len(sets)),
@@ -189,7 +189,9 @@ def under_another_task(clips: Sequence[Episode]) -> list[Episode]:
     rng = rng_for(0, "another task")
     texts = [(clip.provenance.task, clip.instruction) for clip in clips]
     others = [[text for task, text in texts if task != clip.provenance.task] for clip in clips]
-    return [replace(clip, instruction=many[int(rng.integers(len(many)))]) for clip, many in zip(clips, others)]
+    return [
+        replace(clip, instruction=many[int(rng.integers(len(many)))]) for clip, many in zip(clips, others, strict=True)
+    ]
 
 
 def under_contrary(clips: Sequence[Episode]) -> list[Episode]:

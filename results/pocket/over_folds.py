@@ -99,12 +99,14 @@ def probe_rows(settings: PocketSettings, calibrations: Calibrations) -> list[tup
             probes = [probe for probe in NAMES if f"{probe}/state" in kept.files]
             rows = {probe: kept[f"{probe}/row"] for probe in ("own", *probes)}
         told = {probe: answer(settings, training, probe, fitted) for probe in ("own", *probes)}
-        means = dict(zip(rows["own"].tolist(), told["own"][1] @ LEVELS))
+        means = dict(zip(rows["own"].tolist(), told["own"][1] @ LEVELS, strict=True))
         for probe in probes:
             clips, probs = told[probe]
             values = {
                 "held_out": np.abs(median(probs) - clips.level),
-                "contrary": [means[row] > mean + 0.5 for row, mean in zip(rows[probe].tolist(), probs @ LEVELS)],
+                "contrary": [
+                    means[row] > mean + 0.5 for row, mean in zip(rows[probe].tolist(), probs @ LEVELS, strict=True)
+                ],
             }.get(probe, median(probs))
             for split, chosen in (("seen", ~clips.unseen), ("unseen", clips.unseen)):
                 found[split, NAMES[probe]].append((float(np.mean(np.array(values)[chosen])), int(chosen.sum())))
@@ -144,7 +146,7 @@ def summary(table: dict[str, Numbers]) -> Iterator[str]:
     p_values = holm(
         [sign_flip_p_value(np.array([n[judge][0] - n["MAE"][0] for n in table.values()])) for judge in blind]
     )
-    for judge, p in zip(blind, p_values):
+    for judge, p in zip(blind, p_values, strict=True):
         yield f"p (Holm) that MAE is below the {judge}: {p:.2g}"
 
 

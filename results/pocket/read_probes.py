@@ -73,10 +73,10 @@ def split_numbers(
     for name in ("still", "other_thing"):
         levels = median(softmax(part(name)["logits"].astype(float), axis=1))
         numbers[f"mean level, {name}"] = (levels.mean(), len(levels))
-    own_mean = dict(zip(own["row"].tolist(), probs @ LEVELS))
+    own_mean = dict(zip(own["row"].tolist(), probs @ LEVELS, strict=True))
     contrary = part("contrary")
     means = softmax(contrary["logits"].astype(float), axis=1) @ LEVELS
-    told = [own_mean[row] > mean + 0.5 for row, mean in zip(contrary["row"].tolist(), means)]
+    told = [own_mean[row] > mean + 0.5 for row, mean in zip(contrary["row"].tolist(), means, strict=True)]
     return numbers | {"contraries told apart": (np.mean(told), len(told))}
 
 
@@ -106,7 +106,7 @@ def sign_flip_p_value(gains: NDArray[Any]) -> float:
 def order(forward: NDArray[Any], backward: NDArray[Any]) -> float:
     """Half of what the correlation with time loses when the clip is reversed."""
     time = np.arange(forward.shape[1])
-    lost = [spearmanr(time, f).statistic - spearmanr(time, b).statistic for f, b in zip(forward, backward)]
+    lost = [spearmanr(time, f).statistic - spearmanr(time, b).statistic for f, b in zip(forward, backward, strict=True)]
     return float(np.nanmean(lost) / 2)
 
 

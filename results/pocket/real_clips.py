@@ -34,7 +34,11 @@ def main(datasets: Sequence[str]) -> None:
 def judged(name: str, clips: Sequence[Episode]) -> str:
     model = name_model(name).build()
     answers = [answer for start in range(0, len(clips), 16) for answer in model.score(clips[start : start + 16])]
-    scored = [(clip, a) for clip, a in zip(clips, answers) if isinstance(a, Score) and clip.label.success is not None]
+    scored = [
+        (clip, a)
+        for clip, a in zip(clips, answers, strict=True)
+        if isinstance(a, Score) and clip.label.success is not None
+    ]
     chance = np.array([answer.probabilities[4] for _, answer in scored])
     done = np.array([clip.label.success for clip, _ in scored])
     task = np.unique([clip.instruction for clip, _ in scored], return_inverse=True)[1]

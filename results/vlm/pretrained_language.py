@@ -25,7 +25,7 @@ Answer = tuple[str, str, str, str]  # of which tasks, what was asked, the task a
 
 def collect(folder: Path, out: Path) -> None:
     pretrained, drawn = (list(answers(folder / each)) for each in LANGUAGE)
-    with out.open("w", newline="") as handle:
+    with out.open("w", newline="", encoding="utf-8") as handle:
         writer = csv.writer(handle)
         writer.writerow(("tasks", "asked", "task", "level", *LANGUAGE))
         for (asked, said), (same, other) in zip(pretrained, drawn, strict=True):
@@ -47,7 +47,7 @@ def answers(folder: Path) -> Iterator[tuple[Answer, float]]:
 
 
 def report(path: Path) -> None:
-    with path.open() as handle:
+    with path.open(encoding="utf-8") as handle:
         rows = list(csv.DictReader(handle))
     columns = "".join(f"{each:>22}" for each in (*LANGUAGE, "random less"))
     print(f"{'mean error of the level':<44}{columns}{'constant':>12}")

@@ -159,7 +159,7 @@ def probe(options: argparse.Namespace) -> None:
     with options.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("model", "fold", "unseen", "probe", "task", "row", "level", "said", "success"))
-        for (name, row, _), answer in zip(asked, answers(model, shown)):
+        for (name, row, _), answer in zip(asked, answers(model, shown), strict=True):
             task, level = rollouts.table.tasks[row], int(rollouts.table.levels[row, -1])
             numbers = f"{answer.level:.4f}", f"{answer.probabilities[-1]:.4f}"
             known = int(task in rollouts.unseen)
@@ -177,7 +177,7 @@ def judge(options: argparse.Namespace) -> None:
     with options.out.open("w", newline="") as handle:
         writer = csv.writer(handle)
         writer.writerow(("episode", "source", "level", "under", "said"))
-        for (each, name), answer in zip(asked, answers(model, shown)):
+        for (each, name), answer in zip(asked, answers(model, shown), strict=True):
             writer.writerow((each.episode.id, each.source, each.level, name, f"{answer.level:.4f}"))
 
 

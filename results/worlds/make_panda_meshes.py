@@ -61,7 +61,7 @@ def shade_of(rgb: list[str]) -> str:
 
 def read_obj(path: Path) -> Mesh:
     """Return the triangles of an OBJ file."""
-    text = path.read_text()
+    text = path.read_text(encoding="utf-8")
     vertices = [line.split()[1:4] for line in text.splitlines() if line.startswith("v ")]
     corners = [re.findall(r" (\d+)", line) for line in text.splitlines() if line.startswith("f ")]
     fans = [(face[0], face[i], face[i + 1]) for face in corners for i in range(1, len(face) - 1)]
@@ -72,7 +72,7 @@ def welded(meshes: list[Mesh]) -> Mesh:
     """Return meshes as one, in which corners at the same place are one vertex."""
     starts = np.cumsum([0, *(len(vertices) for vertices, _ in meshes)])
     points = np.concatenate([vertices for vertices, _ in meshes]).round(5)
-    triangles = np.concatenate([faces + start for (_, faces), start in zip(meshes, starts)])
+    triangles = np.concatenate([faces + start for (_, faces), start in zip(meshes, starts[:-1], strict=True)])
     unique, index = np.unique(points, axis=0, return_inverse=True)
     joined = index.reshape(-1)[triangles]
     whole = (joined[:, 0] != joined[:, 1]) & (joined[:, 1] != joined[:, 2]) & (joined[:, 0] != joined[:, 2])

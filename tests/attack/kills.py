@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
@@ -130,5 +131,5 @@ def _finished(out: Path) -> set[str]:
     return set(Run(out).trials().arrow["id"].to_pylist())
 
 
-def _table(out: Path) -> object:
+def _table(out: Path) -> pa.Table:
     return Run(out).trials().arrow.drop_columns(["seconds"])

@@ -15,7 +15,7 @@ def peak_mb() -> float:
 
     status = pathlib.Path("/proc/self/status")
     if status.exists():  # ru_maxrss would count the process that started this one
-        return int(status.read_text().partition("VmHWM:")[2].split()[0]) / 1000
+        return int(status.read_text(encoding="utf-8").partition("VmHWM:")[2].split()[0]) / 1000
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
 
 

@@ -25,6 +25,7 @@ from rewardlab.evaluation.bench import BenchmarkErrors, run_benchmark
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.summary import load_summary
 from tests.attack.bit_flips import flip_bits, shown_by_report
+from tests.narrowing import known
 
 
 def stressed(data: Path, out: Path) -> Run:
@@ -157,7 +158,7 @@ def test_numbers_of_edited_trials_are_refused_though_every_checksum_fits(run: Ru
 @pytest.mark.parametrize("name", ["bench.json", "duplicates.json", "summary.json"])
 def test_a_forged_result_is_refused_though_its_checksum_fits(benchmark: Path, tmp_path: Path, name: str) -> None:
     run = Run(Path(shutil.copytree(benchmark, tmp_path / "run")))
-    content = run.stored(name)
+    content = known(run.stored(name))
     numbers = {
         "bench.json": lambda: content["models"]["constant"]["strict"]["macro"],
         "duplicates.json": lambda: content["mae"]["constant"]["strict"],

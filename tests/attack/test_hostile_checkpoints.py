@@ -7,6 +7,7 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from rewardlab.models.pocket import WEIGHTS
 from rewardlab.models.protocols.gvl import completion_percentages
 from tests.conftest import moving_square
 from tests.models import tiny, tiny_pairs, tiny_vlms
+from tests.narrowing import as_score
 
 MARK = "REWARDLAB_TEST_RAN"  # set in the environment by any code of a checkpoint that runs
 
@@ -32,7 +34,7 @@ class Payload:
 @pytest.fixture(autouse=True)
 def _nothing_runs(monkeypatch: pytest.MonkeyPatch) -> object:
     monkeypatch.delenv(MARK, raising=False)
-    monkeypatch.setattr("builtins.input", lambda *words: pytest.fail("a question was asked on the terminal"))
+    monkeypatch.setattr("builtins.input", lambda *_words: pytest.fail("a question was asked on the terminal"))
     yield
     assert MARK not in os.environ
 
@@ -137,7 +139,8 @@ def test_code_that_is_said_to_be_needed_does_not_run_and_nobody_is_asked(qwen: P
     tokenizer = {"auto_map": MAPS, "tokenizer_class": "EvilTokenizer"}
     bad = changed(qwen, tmp_path / "tokenizer", "tokenizer_config.json", **tokenizer)
     (bad / "evil.py").write_text(CODE)
-    assert "evil" not in type(name_model(f"hf:{bad}").build().vlm.tokenizer).__module__
+    model: Any = name_model(f"hf:{bad}").build()
+    assert "evil" not in type(model.vlm.tokenizer).__module__
 
 
 def test_a_processor_of_its_own_code_does_not_run_and_nobody_is_asked(llava: Path, tmp_path: Path) -> None:
@@ -167,7 +170,7 @@ def test_a_chat_template_runs_no_code_and_is_one_sentence(llava: Path, tmp_path:
 
 def test_attention_from_elsewhere_is_not_fetched(clip: Path, tmp_path: Path) -> None:
     bad = changed(clip, tmp_path / "bad", attn_implementation="nobody/no-such-kernel")
-    model = name_model(f"contrastive:{bad}").build()
+    model: Any = name_model(f"contrastive:{bad}").build()
     assert model.encoder.pair.model.config._attn_implementation == "sdpa"
 
 
@@ -298,4 +301,4 @@ def test_a_level_with_digits_without_end_is_a_failure() -> None:
         (name, text) for name in PARSERS for text in ("ANSWER: " + "9" * 90_000, "ANSWER:" + " " * 90_000)
     ):
         assert name == "robometer" or isinstance(PARSERS[name](text), Failure)
-    assert np.isfinite(PARSERS["robometer"]("ANSWER: " + "9" * 90_000).level)
+    assert np.isfinite(as_score(PARSERS["robometer"]("ANSWER: " + "9" * 90_000)).level)

@@ -174,7 +174,7 @@ def test_nothing_from_outside_steers_the_terminal(
         known = evil_commands(str(evil_data), tmp_path, server.url)
         other = {"no command": [EVIL], "no model": ["stress", EVIL, str(evil_data)]}
         try:
-            code = main((known | other)[command])
+            code: object = main((known | other)[command])
         except SystemExit as end:  # argparse has shown the usage
             code = end.code
     output = "".join(capsys.readouterr())

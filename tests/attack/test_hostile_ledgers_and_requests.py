@@ -5,6 +5,7 @@ import json
 import struct
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,8 @@ from tests.attack.peak_memory import run_measured
 from tests.attack.test_hostile_servers import episodes
 from tests.models.loopback import chat_server
 
-SOUND = {"key": "k", "input": 10, "output": 2, "cost": 0.5, "reply": {}, "model": "judge"}
+BAD: list[Any] = ["many", [], {}, -1]
+SOUND: dict[str, Any] = {"key": "k", "input": 10, "output": 2, "cost": 0.5, "reply": {}, "model": "judge"}
 LINES = [
     b"7",
     b"null",
@@ -32,7 +34,7 @@ LINES = [
     b'{"refused": "k", "model": null}',
     b'{"sent": 1, "key": [], "model": "judge"}',
     *(json.dumps({k: v for k, v in SOUND.items() if k != name}).encode() for name in SOUND),
-    *(json.dumps(SOUND | {name: bad}).encode() for name in ("input", "output", "cost") for bad in ("many", [], {}, -1)),
+    *(json.dumps(SOUND | {name: bad}).encode() for name in ("input", "output", "cost") for bad in BAD),
     json.dumps(SOUND | {"cost": float("inf")}).encode(),
     json.dumps(SOUND | {"cost": float("nan")}).encode(),
     b'{"key": "k", "input": ' + b"9" * 5_000 + b', "output": 1, "cost": 1, "reply": {}, "model": "judge"}',
@@ -53,7 +55,7 @@ def test_lines_of_a_stranger_are_passed_over_and_the_sound_ones_counted(tmp_path
     assert sentence == "judge: 0 requests, 10 tokens read, 2 written, cost 0.5"
 
 
-REPLIES = [
+REPLIES: list[Any] = [
     7,
     None,
     [],

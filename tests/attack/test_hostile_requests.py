@@ -8,6 +8,7 @@ import struct
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,7 +48,7 @@ def client(root: Path) -> Iterator[httpx2.Client]:
             yield made
 
 
-def saved(array: np.ndarray, **entries: np.ndarray) -> bytes:
+def saved(array: np.ndarray, **entries: Any) -> bytes:
     buffer = io.BytesIO()
     if entries:
         np.savez_compressed(buffer, array, **entries)

@@ -20,6 +20,7 @@ from tests.attack.hostile_http import ENDLESS, NO_JSON, Attack, answer, endless,
 from tests.attack.peak_memory import run_measured
 from tests.conftest import moving_square
 from tests.models.loopback import Call, chat_server, serving
+from tests.narrowing import as_failure, as_scores
 
 PEAK_MB = 800
 OPENAI = """
@@ -85,7 +86,7 @@ def test_no_answer_fills_the_memory_and_each_becomes_one_failure() -> None:
         reasons, peak = run_measured(OPENAI, url, *tasks)
     assert peak < PEAK_MB, f"{peak:.0f} MB"
     assert all(reasons) and max(map(len, reasons)) <= 450
-    said = dict(zip(tasks, reasons))
+    said = dict(zip(tasks, reasons, strict=True))
     for name in ("until it closes", "chunks", "a terabyte is promised"):
         assert "longer than 8 MB" in said[f"{name}|0"] and "REWARDLAB_MAX_BODY_MB" in said[f"{name}|0"]
         assert asked[f"{name}|0"] == 1  # asking again would bring no less
@@ -132,7 +133,7 @@ def test_a_byte_at_a_time_does_not_outlast_the_deadline() -> None:
             except OSError:
                 return
 
-    with hostile(lambda task: drip) as url:
+    with hostile(lambda _task: drip) as url:
         (found,) = name_model(f"openai:judge@{url}/v1?retries=0&timeout=0.5").build().score(episodes("a"))
     gone.set()
     assert found == Failure("no answer within 0 s")
@@ -159,7 +160,7 @@ def test_a_byte_at_a_time_does_not_outlast_the_deadline() -> None:
     ],
 )
 def test_what_is_no_http_is_a_failure(attack: Attack) -> None:
-    with hostile(lambda task: attack) as url:
+    with hostile(lambda _task: attack) as url:
         (found,) = name_model(f"openai:judge@{url}/v1?retries=0&timeout=0.6").build().score(episodes("a"))
     assert isinstance(found, Failure) and len(found.reason) <= 400 and "\n" not in found.reason
 
@@ -171,9 +172,9 @@ def test_a_redirect_is_not_followed_and_cookies_are_not_kept() -> None:
         cookies.append(call.handler.headers.get("cookie"))
         call.send(200, _said("ANSWER: 3"), set_cookie=f"name{call.number}=value")
 
-    with hostile(lambda path: raw(b""), elsewhere) as target:
+    with hostile(lambda _path: raw(b""), elsewhere) as target:
         moved = raw(f"HTTP/1.1 302 Moved\r\nlocation: {target}/x\r\ncontent-length: 0\r\n\r\n".encode())
-        with hostile(lambda task: moved) as url, pytest.raises(StopRun, match="answered 302"):
+        with hostile(lambda _task: moved) as url, pytest.raises(StopRun, match="answered 302"):
             name_model(f"openai:judge@{url}/v1").build().score(episodes("a"))
     assert not elsewhere
     with chat_server(spoil) as server:
@@ -191,7 +192,9 @@ def test_a_text_that_is_too_long_is_a_failure_paid_for_once(tmp_path: Path, monk
         (found,) = model.score(episodes("b"))
         assert model.score(episodes("b")) == [found]
     assert isinstance(sound, Score) and server.asked.total() == 2
-    assert "too many characters, at most 200 are taken in; set REWARDLAB_MAX_ANSWER_CHARACTERS" in found.reason
+    assert (
+        "too many characters, at most 200 are taken in; set REWARDLAB_MAX_ANSWER_CHARACTERS" in as_failure(found).reason
+    )
 
 
 def test_log_probabilities_without_end_are_not_kept(tmp_path: Path) -> None:
@@ -204,7 +207,7 @@ def test_log_probabilities_without_end_are_not_kept(tmp_path: Path) -> None:
 
     with chat_server(react) as server:
         found = name_model(server.model()).build(Budget(folder=tmp_path)).score(episodes("a", "b"))
-    assert [answer.level for answer in found] == [4, 4]
+    assert [answer.level for answer in as_scores(found)] == [4, 4]
     assert (tmp_path / "ledger.jsonl").stat().st_size < 10_000
 
 
@@ -256,7 +259,7 @@ def test_an_odd_answer_of_a_reward_server_is_a_short_failure(name: str) -> None:
 )
 def test_a_server_cannot_give_itself_a_name_without_end(health: dict[str, object]) -> None:
     with (
-        hostile(lambda path: answer(json.dumps(health).encode())) as url,
+        hostile(lambda _path: answer(json.dumps(health).encode())) as url,
         pytest.raises(ModelError, match="at most 200 letters"),
     ):
         name_model(f"remote:{url}")

@@ -31,6 +31,7 @@ from tests.attack.hostile_files import (
 )
 from tests.attack.mutations import mutated_videos
 from tests.conftest import write_rows
+from tests.narrowing import of_type
 from tests.plans import stress_plan
 
 MB = 1_000_000
@@ -147,10 +148,10 @@ def flipped(data: bytes, rng: Random) -> bytes:
 def test_a_flipped_bit_in_the_coded_frames_is_seen_or_changes_the_digest(tmp_path: Path) -> None:
     rng, seen = Random(0), Counter[str]()
     for episode in rewardlab.open_dataset("sample-sim").episodes[:40]:
-        sample = VideoFile(tmp_path / "sample.mp4")
-        sample.path.write_bytes(Path(episode.clip.source.path).read_bytes())
-        video = VideoFile(tmp_path / "flipped.mp4")
-        video.path.write_bytes(flipped(sample.path.read_bytes(), rng))
+        whole, damaged = tmp_path / "sample.mp4", tmp_path / "flipped.mp4"
+        whole.write_bytes(of_type(Path, of_type(VideoFile, episode.clip.source).path).read_bytes())
+        damaged.write_bytes(flipped(whole.read_bytes(), rng))
+        sample, video = VideoFile(whole), VideoFile(damaged)
         assert video.digest != sample.digest
         try:
             same = np.array_equal(video.read(np.arange(sample.count)), sample.read(np.arange(sample.count)))

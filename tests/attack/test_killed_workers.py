@@ -99,7 +99,8 @@ def test_a_worker_that_is_killed_costs_nothing(
     assert not failed(struck)
 
 
-def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_path: Path, armed: Path) -> None:
+@pytest.mark.usefixtures("armed")
+def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_path: Path) -> None:
     settings = {"perturbations": ("deathlab:deadly_drawer",), "severities": (1, 4), "workers": 1}
     run = evaluate(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
     lost = failed(run)
@@ -108,8 +109,9 @@ def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_p
     assert {t.reason for t in lost} == {"the worker died with exit code 9 while the episode was decoded or perturbed"}
 
 
+@pytest.mark.usefixtures("armed")
 def test_a_model_that_always_dies_ends_the_run_after_a_bounded_number_of_restarts(
-    tiny_data: Path, tmp_path: Path, armed: Path
+    tiny_data: Path, tmp_path: Path
 ) -> None:
     settings = {"models": ("deathlab:Deadly",), "perturbations": ("none",), "workers": 1, "max_restarts": 3}
     with pytest.raises(Interrupted, match=r"died 4 times.*process of deathlab:Deadly died with exit code 5"):

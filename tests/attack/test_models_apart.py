@@ -1,6 +1,7 @@
 """Models that misbehave: each fails alone, and what the others see, answer and measure is as if it were not there."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -154,7 +155,8 @@ def test_a_hostile_member_of_an_ensemble_with_an_oracle_finds_no_truth(tiny_data
     assert {t.status for t in run.trials().rows() if t.truth_level is not None} == {"scored"}
 
 
-def test_info_comes_out_of_the_process_of_a_model_and_a_bad_one_is_a_failure(lab: Path) -> None:
+@pytest.mark.usefixtures("lab")
+def test_info_comes_out_of_the_process_of_a_model_and_a_bad_one_is_a_failure() -> None:
     clips = [episode_from_frames(moving_square("a", count=3), instruction) for instruction in ("push", "bad")]
     started: list[Process] = []
     try:
@@ -169,9 +171,11 @@ def test_info_comes_out_of_the_process_of_a_model_and_a_bad_one_is_a_failure(lab
 
 def test_the_answer_of_a_model_may_hold_any_object() -> None:
     class Liar:
-        @property
-        def __class__(self) -> type:  # type: ignore[override]
+        @property  # type: ignore[misc]
+        def __class__(self) -> type:
             return Score
 
-    for odd in (Liar(), Score(1, probabilities=iter([1])), Failure(Liar()), Score(float("inf")), None, Score):
+    liar: Any = Liar()
+    endless: Any = iter([1])
+    for odd in (liar, Score(1, probabilities=endless), Failure(liar), Score(float("inf")), None, Score):
         assert isinstance(validate_answer(odd, 3), Failure)

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,9 +23,15 @@ def runs(tmp_path: Path) -> Path:
     """A run whose every text means harm, beside a file that must not be read."""
     (tmp_path / "secret.csv").write_text(f"a\n{SECRET}\n")
     text = HOSTILE_TEXT.format(tmp_path / "stolen.csv")
-    names = {"id": "c1", "model": text, "episode": text, "video": "v", "subset": text, "task": text}
-    changed = {"perturbation": "clean", "category": "clean", "severity": 0, "seed": 0, "expectation": "same"}
-    truth = {"truth_level": 5, "truth_success": True, "truth_progress": None, "instruction": text}
+    names: dict[str, Any] = {"id": "c1", "model": text, "episode": text, "video": "v", "subset": text, "task": text}
+    changed: dict[str, Any] = {
+        "perturbation": "clean",
+        "category": "clean",
+        "severity": 0,
+        "seed": 0,
+        "expectation": "same",
+    }
+    truth: dict[str, Any] = {"truth_level": 5, "truth_success": True, "truth_progress": None, "instruction": text}
     trial = Trial(**names, **changed, **truth, shown=(0,), frames_hash="h", status="scored", level=5.0, raw=text)
     run = start_run(tmp_path / "runs" / "one", record_of([trial], evaluated=[text]))
     run.append([trial])

@@ -6,7 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from rewardlab.cli import main
 from rewardlab.core.errors import DataError
 from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run, start_run
+from rewardlab.core.trial import Answer
 from rewardlab.evaluation.replay import replay
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.perturbations import is_in_catalogue
@@ -24,6 +25,7 @@ from rewardlab.reporting.run_page import render_page
 from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
+from tests.narrowing import of_type
 
 EVIL = "from pathlib import Path\nPath(__file__).with_name('marker').touch()\nx = reader = None\n"
 LAB = (
@@ -64,7 +66,7 @@ for run in sys.argv[1:]:
 class Length:
     """Judges by the length of the instruction, so that every changed text breaks an expectation."""
 
-    def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+    def score(self, episodes: Sequence[rewardlab.Episode]) -> list[Answer]:
         return [rewardlab.Score(1 + len(episode.instruction) % 5) for episode in episodes]
 
 
@@ -246,7 +248,7 @@ def test_every_malformed_file_is_one_sentence(
     elif content == "device":
         (folder / name).symlink_to("/dev/zero")
     else:
-        (folder / name).write_bytes(bytes(content))
+        (folder / name).write_bytes(of_type(bytes, content))
     assert main(["report", str(folder)]) == 2
     assert capsys.readouterr().err.count("\n") == 1
 

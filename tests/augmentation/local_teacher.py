@@ -17,7 +17,8 @@ from rewardlab.augmentation.teachers import NamedTeacher, VlmTeacher
 from rewardlab.core.episode import Frames, Indices
 from rewardlab.core.settings import Execution
 from rewardlab.models.contract import Budget
-from rewardlab.models.vlm import AnswerFormat, Completion, Prompt
+from rewardlab.models.vlm import AnswerFormat, Completion, Prompt, Video
+from tests.narrowing import of_type
 
 ANALYSIS = "1) Scene: a red cup, a plate and a spoon.\n2) The robot moves the cup.\n3) The cup is on the plate."
 COMMANDS = {
@@ -39,7 +40,7 @@ class DeadlyFrames:
     digest: str = "deadly"
     count: int = 12
 
-    def read(self, indices: Indices) -> Frames:
+    def read(self, indices: Indices) -> Frames:  # noqa: ARG002
         with self.tries.open("a") as file:
             file.write("x")
         ctypes.string_at(0)
@@ -53,7 +54,10 @@ class Annotator:
         self.folder = folder
 
     def complete(
-        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+        self,
+        prompts: Sequence[Prompt],
+        max_tokens: int,  # noqa: ARG002
+        answer: AnswerFormat | None = None,  # noqa: ARG002
     ) -> list[Completion]:
         return [Completion(self._reply(prompt)) for prompt in prompts]
 
@@ -64,7 +68,8 @@ class Annotator:
         raise NotImplementedError
 
     def _reply(self, prompt: Prompt) -> str:
-        *clips, text = prompt.parts
+        clips = [of_type(Video, part) for part in prompt.parts[:-1]]
+        text = of_type(str, prompt.parts[-1])
         shown = b"".join(clip.frames.tobytes() for clip in clips)
         with (self.folder / "asked").open("a") as file:
             file.write(sha256(text.encode() + shown).hexdigest() + "\n")
@@ -87,7 +92,7 @@ class Annotator:
 
 def make_counterfactuals(data: Path, folder: Path, execution: Execution) -> StageRows:
     """Do the stage `counterfactual` with the teacher, who writes down in the folder what was asked."""
-    teacher = NamedTeacher("annotator", "annotator", False, lambda budget: VlmTeacher(Annotator(folder)), True)
+    teacher = NamedTeacher("annotator", "annotator", False, lambda _budget: VlmTeacher(Annotator(folder)), True)
     rows = read_dataset(str(data), skip_invalid=False)
     with FactoryWorkers({"vision": teacher, "text": teacher}, execution) as workers:
         teachers = BatchedTeacher(

@@ -75,7 +75,9 @@ def demos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in "abc":
         encode(moving_square(name), folder / f"lab/{name}.mp4", fps=10)
     tasks = ("put teh red cup on the plate", "Put the red cup on the plate.", "Put the red cup on the plate.")
-    rows = [{"file_name": f"lab/{n}.mp4", "task": t, "reward": r} for n, t, r in zip("abc", tasks, (5, 5, 2))]
+    rows = [
+        {"file_name": f"lab/{n}.mp4", "task": t, "reward": r} for n, t, r in zip("abc", tasks, (5, 5, 2), strict=True)
+    ]
     return write_rows(folder, rows)
 
 

@@ -1,4 +1,5 @@
 from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -9,7 +10,7 @@ from rewardlab.core.trial import Trial
 from tests.handmade_runs import record_of
 
 
-def trial(name: str, level: float | None = 3.0, status: str = "scored") -> Trial:
+def trial(name: str, level: float | None = 3.0, status: Literal["scored", "failed", "dropped"] = "scored") -> Trial:
     return Trial(
         id=name, model="m", episode="e", video="v", subset="s", task="t", perturbation="clean", category="clean",
         severity=0, seed=0, expectation="same", truth_level=4, truth_success=False, truth_progress=None,
@@ -73,7 +74,7 @@ def test_a_damaged_part_is_named(run: Run) -> None:
         run.trials()
 
 
-def test_a_full_disk_is_one_sentence(run: Run) -> None:
+def test_a_full_disk_is_one_sentence() -> None:
     full = Run(Path("/dev/full/run"))
     with pytest.raises(RunError, match="cannot write /dev/full"):
         full.save("x.json", {})
@@ -95,7 +96,7 @@ def test_a_second_writer_is_told(run: Run) -> None:
 def test_a_torn_line_of_a_journal_is_passed_over_and_what_follows_it_is_not(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     assert list(read_journal(journal, ("name",))) == []
-    entries = [{"name": "a\u2028b"}, {"name": "é", "rows": [1, {}]}]
+    entries: list[dict[str, Any]] = [{"name": "a\u2028b"}, {"name": "é", "rows": [1, {}]}]
     append_to_journal(journal, entries[0])
     journal.write_bytes(journal.read_bytes() + '{"name": "é'.encode()[:-1])
     append_to_journal(journal, entries[1], durable=False)

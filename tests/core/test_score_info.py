@@ -156,7 +156,10 @@ class Writes:
         self.text = text
 
     def complete(
-        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+        self,
+        prompts: Sequence[Prompt],
+        max_tokens: int,  # noqa: ARG002
+        answer: AnswerFormat | None = None,  # noqa: ARG002
     ) -> list[Completion | Failure]:
         return [Completion(self.text, info=ScoreInfo(input_tokens=900, cost=0.01)) for _ in prompts]
 

@@ -3,6 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -54,11 +55,11 @@ def write_info(folder: Path, version: str, dtype: str = "video", **changes: obje
     (folder / "meta" / "info.json").write_text(json.dumps(info | changes))
 
 
-def rows(episode: Recorded, times: np.ndarray | None = None) -> dict[str, list]:
+def rows(episode: Recorded, times: np.ndarray | None = None) -> dict[str, list[Any]]:
     stamps = np.arange(episode.count) / FPS if times is None else times
     last = [False] * (episode.count - 1) + [episode.success]
     return {
-        "timestamp": np.float32(stamps).tolist(),
+        "timestamp": stamps.astype(np.float32).tolist(),
         "frame_index": list(range(episode.count)),
         "episode_index": [episode.index] * episode.count,
         "task_index": [episode.task] * episode.count,
@@ -67,7 +68,7 @@ def rows(episode: Recorded, times: np.ndarray | None = None) -> dict[str, list]:
     }
 
 
-def with_images(columns: dict[str, list], episode: Recorded) -> dict[str, list]:
+def with_images(columns: dict[str, list[Any]], episode: Recorded) -> dict[str, list[Any]]:
     for key in KEYS:
         coded = [cv2.imencode(".png", frame[..., ::-1])[1].tobytes() for frame in episode.frames(key)]
         columns[key] = [{"bytes": data, "path": None} for data in coded]
@@ -97,7 +98,7 @@ def write_v3(folder: Path, *, images: bool = False) -> Path:
     joined = {name: [value for each in every for value in each[name]] for name in every[0]}
     write_rows(folder / "data" / "chunk-000" / "file-000.parquet", joined)
     starts = np.cumsum([0, *(e.count for e in EPISODES)])[:-1]
-    table = {
+    table: dict[str, list[Any]] = {
         "episode_index": [e.index for e in EPISODES],
         "tasks": [[TASKS[e.task]] for e in EPISODES],
         "length": [e.count for e in EPISODES],
@@ -115,7 +116,7 @@ def write_v3(folder: Path, *, images: bool = False) -> Path:
     return folder
 
 
-def write_rows(path: Path, columns: dict[str, list]) -> None:
+def write_rows(path: Path, columns: dict[str, list[Any]]) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table(columns), path)
 

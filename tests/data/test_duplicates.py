@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import cv2
@@ -40,7 +41,7 @@ def resized(frames: Frames) -> Frames:
     return np.stack([cv2.resize(frame, size, interpolation=cv2.INTER_AREA) for frame in frames])
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[Frames], tuple[Frames, int]]] = {
     "another quality": lambda frames: (frames, 36),
     "another size": lambda frames: (resized(frames), 23),
     "without its first frames": lambda frames: (frames[2:], 23),
@@ -79,7 +80,7 @@ def test_what_moves_tells_rollouts_of_one_scene_apart(tmp_path: Path) -> None:
 
     def rollout(rows: range) -> Frames:
         frames = np.repeat(scene, len(rows), axis=0).copy()
-        for frame, row in zip(frames, rows):
+        for frame, row in zip(frames, rows, strict=True):
             frame[row : row + 7, 3 * (row % 30) : 3 * (row % 30) + 7] = (250, 20, 20)
         return frames
 

@@ -3,6 +3,7 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,7 +21,7 @@ ARGUMENTS = {"env_name": "Lift", "env_kwargs": {"control_freq": 20, "robots": ["
 CAMERAS = ("robot0_eye_in_hand_image", "agentview_image")
 
 
-def write_demos(path: Path, demos: dict[str, int], arguments: dict | None = ARGUMENTS) -> Path:
+def write_demos(path: Path, demos: dict[str, int], arguments: dict[str, Any] | None = ARGUMENTS) -> Path:
     """Write demonstrations of so many frames; those of even length succeed."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with h5py.File(path, "w") as file:
@@ -44,7 +45,7 @@ def test_counts_times_and_frames_are_those_that_h5py_says(tmp_path: Path) -> Non
         names = [f"lift_image.hdf5#{name}@agentview_image" for name in ("demo_2", "demo_10")]
         assert [each.id for each in contents.episodes] == names
     with h5py.File(path) as file:
-        for name, episode in zip(("demo_2", "demo_10"), contents.episodes):
+        for name, episode in zip(("demo_2", "demo_10"), contents.episodes, strict=True):
             frames = file[f"data/{name}/obs/agentview_image"][:]
             assert_array_equal(episode.frames, frames)
             assert_array_equal(episode.clip.source.read(np.array([3, 0, 3])), frames[[3, 0, 3]])

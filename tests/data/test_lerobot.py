@@ -28,7 +28,7 @@ from tests.data.lerobot_writer import (
 )
 
 Writer = Callable[[Path], Path]
-LAYOUTS = {
+LAYOUTS: dict[str, Writer] = {
     "v2.0": lambda folder: write_v2(folder, "v2.0"),
     "v2.1": write_v2,
     "v3.0": write_v3,
@@ -49,7 +49,7 @@ def test_counts_texts_and_times_are_those_of_the_files(layout: str, tmp_path: Pa
     said = [row for table in tables for row in table.drop_columns(["action"]).to_pylist()]
     assert contents.problems == ()
     assert len(contents.episodes) == len(EPISODES)
-    for written, episode in zip(EPISODES, contents.episodes):
+    for written, episode in zip(EPISODES, contents.episodes, strict=True):
         mine = [row for row in said if row["episode_index"] == written.index]
         assert len(episode.clip) == len(mine) == len(episode.frames)
         assert np.abs(episode.times - [row["timestamp"] for row in mine]).max() < 1e-6
@@ -64,7 +64,7 @@ def test_counts_texts_and_times_are_those_of_the_files(layout: str, tmp_path: Pa
 def test_frames_are_those_that_pyav_decodes(writer: Writer, many: bool, tmp_path: Path) -> None:
     writer(tmp_path)
     start = 0
-    for written, episode in zip(EPISODES, open_dataset(f"lerobot:{tmp_path}@wrist").episodes):
+    for written, episode in zip(EPISODES, open_dataset(f"lerobot:{tmp_path}@wrist").episodes, strict=True):
         place = f"{KEYS[0]}/chunk-000/file-000" if many else f"chunk-000/{KEYS[0]}/episode_{written.index:06d}"
         frames = decoded(tmp_path / "videos" / f"{place}.mp4")[start if many else 0 :][: written.count]
         assert_array_equal(episode.frames, frames)
@@ -91,7 +91,7 @@ def test_a_segment_behind_many_key_frames_is_found(tmp_path: Path) -> None:
 
 
 def test_images_in_rows_are_read_bit_for_bit(tmp_path: Path) -> None:
-    for episode, written in zip(open_dataset(str(write_v3(tmp_path, images=True))).episodes, EPISODES):
+    for episode, written in zip(open_dataset(str(write_v3(tmp_path, images=True))).episodes, EPISODES, strict=True):
         assert_array_equal(episode.frames, written.frames(KEYS[1]))
 
 
@@ -196,8 +196,7 @@ def test_a_path_in_the_info_leads_nowhere_else(tmp_path: Path) -> None:
         ("{episode_index:0999999999d}.mp4", "does not exist"),
     ):
         write_info(tmp_path, "v2.1", video_path=template)
-        with_problem = lambda: " ".join(str(each) for each in open_dataset(f"{tmp_path}@front").problems)
-        assert words in with_problem()
+        assert words in " ".join(str(each) for each in open_dataset(f"{tmp_path}@front").problems)
 
 
 def test_broken_metadata_is_one_sentence(tmp_path: Path) -> None:
@@ -226,7 +225,7 @@ def test_an_episode_is_found_by_its_time_in_the_video(tmp_path: Path) -> None:
     write_v3(tmp_path)
     frames = [episode.frames(KEYS[1]) for episode in EPISODES]
     starts = (0.0, 5.0, 9.0)  # videos put together may have gaps between them
-    times = np.concatenate([start + np.arange(len(each)) / FPS for start, each in zip(starts, frames)])
+    times = np.concatenate([start + np.arange(len(each)) / FPS for start, each in zip(starts, frames, strict=True)])
     path = tmp_path / "videos" / KEYS[1] / "chunk-000" / "file-000.mp4"
     encode(np.concatenate(frames), path, FPS, times=times)
     table = pq.read_table(tmp_path / "meta" / "episodes" / "chunk-000" / "file-000.parquet").to_pydict()

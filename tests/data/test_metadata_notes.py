@@ -23,7 +23,7 @@ def videos(tmp_path: Path) -> Path:
 
 def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos: Path) -> None:
     drawer = {"file_name": "open_the_drawer/001.mp4", "task": "open the drawer"}
-    rows: list[object] = [
+    rows: list[dict[str, object]] = [
         drawer | {"reward": 5},
         drawer | {"reward": 5},
         drawer | {"reward": 1},

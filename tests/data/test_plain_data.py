@@ -2,6 +2,7 @@
 
 import csv
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import av
@@ -35,13 +36,13 @@ def videos(tmp_path: Path) -> Path:
 
 
 def write_csv(path: Path, mark: str = ",") -> None:
-    with path.open("w", newline="") as file:
+    with path.open("w", newline="", encoding="utf-8") as file:
         writer = csv.DictWriter(file, list(ROWS[0]), delimiter=mark)
         writer.writeheader()
         writer.writerows(ROWS)
 
 
-TABLES = {
+TABLES: dict[str, Callable[[Path], object]] = {
     "metadata.csv": write_csv,
     "labels.csv": lambda path: write_csv(path, ";"),
     "labels.tsv": lambda path: write_csv(path, "\t"),

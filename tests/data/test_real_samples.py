@@ -6,6 +6,7 @@ import json
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import av
 import cv2
@@ -41,10 +42,10 @@ def require_packages(name: str) -> None:
 
 
 def picture(data: bytes) -> np.ndarray:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+    return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))[..., ::-1]
 
 
-def examples(path: Path) -> Iterator[dict[str, list]]:
+def examples(path: Path) -> Iterator[dict[str, list[Any]]]:
     """The records of a TFRecord file, read by the protobuf package from the published definition of the message."""
     pytest.importorskip("google.protobuf")
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -117,7 +118,7 @@ def test_lerobot_is_what_pyarrow_and_pyav_read() -> None:
         row["task_index"]: row["task"]
         for row in map(json.loads, (folder / "meta" / "tasks.jsonl").read_text().splitlines())
     }
-    for number, episode in zip((1, 4), open_dataset(str(folder)).episodes):
+    for number, episode in zip((1, 4), open_dataset(str(folder)).episodes, strict=True):
         table = pq.read_table(folder / "data" / "chunk-000" / f"episode_{number:06d}.parquet")
         with av.open(str(next(folder.rglob(f"episode_{number:06d}.mp4")))) as container:
             frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
@@ -143,7 +144,7 @@ def test_robonet_is_what_h5py_and_pyav_read_with_red_and_blue_put_right() -> Non
     with h5py.File(SAMPLES / "robonet" / "stanford_fetch_traj464.hdf5") as file:
         array = file["env/cam0_video/frames"]
         assert array.attrs["image_format"] == "BGR" and array.attrs["T"] == 15
-        with av.open(io.BytesIO(array[()].tobytes())) as container:
+        with av.open(io.BytesIO(array[()].tobytes()), "r") as container:
             decoded = list(container.decode(video=0))
     assert_array_equal(episode.frames, [frame.to_ndarray(format="rgb24")[..., ::-1] for frame in decoded])
     assert episode.times == pytest.approx([float(frame.time) for frame in decoded])
@@ -170,7 +171,7 @@ def pictures_in(data: bytes) -> list[bytes]:
     return [data[start : data.index(b"\xff\xd9", start) + 2] for start in starts]
 
 
-def decompressed(brotli: object, chunk: bytes) -> Iterator[bytes]:
+def decompressed(brotli: Any, chunk: bytes) -> Iterator[bytes]:
     """The buckets of a transposed chunk, which are compressed one by one after a header that says their sizes."""
     size, place = number_at(chunk, 1)
     header = brotli.decompress(chunk[number_at(chunk, place)[1] : place + size])

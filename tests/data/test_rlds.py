@@ -13,7 +13,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.data import dataset_notes, open_dataset
 from rewardlab.data.reading import wordless_note
 from rewardlab.data.tfrecord import Feature, masked_crc, parse_example
-from tests.data.tfrecord_writer import SPEC, crc32c, decoded, episode, example, masked, record, write_rlds
+from tests.data.tfrecord_writer import SPEC, Values, crc32c, decoded, episode, example, masked, record, write_rlds
 
 TWO = [episode("open the drawer", 5), episode("push the red block", 3)]
 
@@ -41,13 +41,13 @@ def test_a_list_of_numbers_that_ends_too_early_is_a_data_error() -> None:
 
 @pytest.mark.parametrize("packed", ["", "gzip", "zlib"])
 @pytest.mark.parametrize("names", [SPEC, None])
-def test_counts_texts_and_frames_are_those_written(packed: str, names: dict | None, tmp_path: Path) -> None:
+def test_counts_texts_and_frames_are_those_written(packed: str, names: dict[str, str] | None, tmp_path: Path) -> None:
     file = write_rlds(tmp_path, TWO, packed=packed, names=names)
     for data in (tmp_path, file.parent, file, f"rlds:{tmp_path}"):
         contents = open_dataset(str(data))
         assert contents.problems == ()
         assert [each.instruction for each in contents.episodes] == ["open the drawer", "push the red block"]
-    for written, read in zip(TWO, contents.episodes):
+    for written, read in zip(TWO, contents.episodes, strict=True):
         frames = np.stack([decoded(each) for each in written["steps/observation/image"]])
         assert_array_equal(read.frames, frames)
         assert_array_equal(read.clip.source.read(np.array([2, 0, 0])), frames[[2, 0, 0]])
@@ -79,7 +79,7 @@ def test_cameras_are_chosen(tmp_path: Path) -> None:
         {"steps__language_instruction": ["  öffne das\n".encode()] * 4},
     ],
 )
-def test_the_instruction_is_found_in_its_variants(given: dict[str, list], tmp_path: Path) -> None:
+def test_the_instruction_is_found_in_its_variants(given: dict[str, Values], tmp_path: Path) -> None:
     without = episode("", 4) | {"steps/language_instruction": [b""] * 4}
     variant = {key.replace("__", "/"): values for key, values in given.items()}
     write_rlds(tmp_path, [without | variant])
@@ -104,7 +104,7 @@ def test_an_episode_without_words_is_noted_until_they_are_written(tmp_path: Path
         ({"episode_metadata/success": [0]}, False),
     ],
 )
-def test_success_is_known_only_where_it_is_said(given: dict[str, list], success: bool | None, tmp_path: Path) -> None:
+def test_success_is_known_only_where_it_is_said(given: dict[str, Values], success: bool | None, tmp_path: Path) -> None:
     write_rlds(tmp_path, [episode("open it", 4) | given])
     (read,) = open_dataset(str(tmp_path)).episodes
     assert read.label == Label(5 if success else None, success)

@@ -8,7 +8,9 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import read_folder, write_episode
+from rewardlab.data.video import VideoFile
 from tests.conftest import moving_square, write_rows
+from tests.narrowing import of_type
 
 
 def test_rows_become_episodes_with_their_truth(tiny_data: Path) -> None:
@@ -41,7 +43,7 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "short.mp4").write_bytes(good.read_bytes()[:800])
     (tmp_path / "empty.mp4").write_bytes(b"")
     (tmp_path / "words.mp4").write_text("this is no video")
-    rows = [
+    rows: list[dict[str, object] | str] = [
         {"file_name": "good.mp4", "task": "t", "reward": 5},
         {"file_name": "short.mp4", "task": "t", "reward": 5},
         {"file_name": "empty.mp4", "task": "t", "reward": 5},
@@ -85,7 +87,7 @@ def test_what_is_written_is_read_back(tiny_data: Path, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "metadata.jsonl").read_text().splitlines()[0])["note"] == "kept"
 
 
-def test_one_video_with_two_instructions_is_two_episodes(tiny_data: Path, tmp_path: Path) -> None:
+def test_one_video_with_two_instructions_is_two_episodes(tmp_path: Path) -> None:
     encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
     rows = [{"file_name": "x.mp4", "task": text, "reward": 2} for text in ("open it", "close it")]
     one, two = read_folder(write_rows(tmp_path, rows)).episodes
@@ -101,13 +103,14 @@ def test_the_shipped_sample_is_sound_small_and_attributed() -> None:
     assert all(
         e.provenance.license in ("MIT", "Apache-2.0", "CC BY 4.0") and e.provenance.source for e in contents.episodes
     )
-    folder = contents.episodes[0].clip.source.path.parents[1]
+    video = of_type(VideoFile, contents.episodes[0].clip.source)
+    folder = of_type(Path, video.path).parents[1]
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 8_000_000
     attribution = (folder / "ATTRIBUTION.md").read_text()
     assert all(episode.provenance.source in attribution for episode in contents.episodes)
 
 
-def test_other_encodings_and_marks_are_read_or_named(tiny_data: Path, tmp_path: Path) -> None:
+def test_other_encodings_and_marks_are_read_or_named(tmp_path: Path) -> None:
     encode(moving_square("x"), tmp_path / "x.mp4", fps=10)
     row = '{"file_name": "x.mp4", "task": "öffne die Tür", "reward": 5, "fps": null}'
     lone = '{"file_name": "x.mp4", "task": "cut \\ud83d", "reward": 5}'

@@ -4,7 +4,9 @@ import gzip
 import json
 import struct
 import zlib
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -29,6 +31,9 @@ def masked(data: bytes) -> bytes:
     return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
 
 
+Values = list[Any]  # of one kind: bytes, float or int
+
+
 def varint(number: int) -> bytes:
     number %= 1 << 64
     out = b""
@@ -42,7 +47,7 @@ def field(number: int, data: bytes) -> bytes:
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def feature(values: list) -> bytes:
+def feature(values: Values) -> bytes:
     if not values:
         return b""
     if isinstance(values[0], bytes):
@@ -52,7 +57,7 @@ def feature(values: list) -> bytes:
     return field(3, field(1, b"".join(varint(int(value)) for value in values)))
 
 
-def example(features: dict[str, list]) -> bytes:
+def example(features: dict[str, Values]) -> bytes:
     entries = (field(1, name.encode()) + field(2, feature(values)) for name, values in features.items())
     return field(1, b"".join(field(1, entry) for entry in entries))
 
@@ -67,10 +72,10 @@ def images(name: str, count: int, suffix: str = ".png", size: int = 16) -> list[
     return [cv2.imencode(suffix, frame[..., ::-1])[1].tobytes() for frame in frames]
 
 
-def episode(name: str, count: int = 4, **features: list) -> dict[str, list]:
+def episode(name: str, count: int = 4, **features: Values) -> dict[str, Values]:
     """The features of an episode with two cameras; those given replace or add to them, `__` for a slash."""
     ends = [0] * (count - 1) + [1]
-    return {
+    made: dict[str, Values] = {
         "steps/observation/image": images(f"{name} front", count),
         "steps/observation/wrist_image": images(f"{name} wrist", count, ".jpg"),
         "steps/is_first": [1] + [0] * (count - 1),
@@ -78,12 +83,13 @@ def episode(name: str, count: int = 4, **features: list) -> dict[str, list]:
         "steps/reward": [float(end) for end in ends],
         "steps/language_instruction": [name.encode()] * count,
         "steps/action": [0.5] * 7 * count,
-    } | {key.replace("__", "/"): values for key, values in features.items()}
+    }
+    return made | {key.replace("__", "/"): values for key, values in features.items()}
 
 
-def spec(names: dict[str, str]) -> dict:
+def spec(names: dict[str, str]) -> dict[str, Any]:
     """A features.json: the class of every feature by its name."""
-    root: dict = {"pythonClassName": f"{CLASSES}.FeaturesDict", "featuresDict": {"features": {}}}
+    root: dict[str, Any] = {"pythonClassName": f"{CLASSES}.FeaturesDict", "featuresDict": {"features": {}}}
     for name, kind in names.items():
         at = root["featuresDict"]["features"]
         *folders, last = name.split("/")
@@ -110,12 +116,18 @@ SPEC = {
 }
 
 
-def write_rlds(folder: Path, episodes: list[dict[str, list]], *, packed: str = "", names: dict | None = SPEC) -> Path:
+def write_rlds(
+    folder: Path, episodes: list[dict[str, Values]], *, packed: str = "", names: dict[str, str] | None = SPEC
+) -> Path:
     """Write NAME/VERSION with one file of records; `packed` is empty, gzip or zlib."""
     place = folder / "toys" / "1.0.0"
     place.mkdir(parents=True, exist_ok=True)
     data = b"".join(record(example(each)) for each in episodes)
-    packers = {"": lambda bare: bare, "gzip": lambda bare: gzip.compress(bare, mtime=0), "zlib": zlib.compress}
+    packers: dict[str, Callable[[bytes], bytes]] = {
+        "": lambda bare: bare,
+        "gzip": lambda bare: gzip.compress(bare, mtime=0),
+        "zlib": zlib.compress,
+    }
     path = place / "toys-train.tfrecord-00000-of-00001"
     path.write_bytes(packers[packed](data))
     if names is not None:
@@ -124,4 +136,4 @@ def write_rlds(folder: Path, episodes: list[dict[str, list]], *, packed: str = "
 
 
 def decoded(data: bytes) -> np.ndarray:
-    return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+    return np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))[..., ::-1]

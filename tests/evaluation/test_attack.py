@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,9 +25,11 @@ from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.attack import BLOCK
 from rewardlab.evaluation.attack_search import LearnedPriors, Queries, Target, random_queries, search, start_search
 from rewardlab.evaluation.breaking_points import Outcome
+from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.composition import at_severity, severity_ladder
 from tests.evaluation.test_stress import run_judge, without_time, write_model
+from tests.narrowing import known
 
 LADDER = tuple(place / 16 for place in range(1, 65))
 DARK = 35.0  # mean brightness below which the made-up model no longer sees success
@@ -105,14 +107,14 @@ def test_no_strategy_asks_more_than_its_budget_and_none_the_same_twice(budget: i
 
 def test_a_break_below_a_severity_that_holds_is_looked_for_with_what_is_left() -> None:
     """Answers need not be monotone: this change breaks the verdict only in the middle."""
-    odd: Truth = lambda name, severity: "breaks" if 1.9 <= severity <= 2.1 else "holds"
+    odd: Truth = lambda _name, severity: "breaks" if 1.9 <= severity <= 2.1 else "holds"
     asked = answered(searched([Target("a", "visual", LADDER)], 30), odd)
     assert min(query[0][1] for query, outcome in asked if outcome == "breaks") == 1.9375
 
 
-def brightness_model() -> object:
+def brightness_model() -> RewardModel:
     class Brightness:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+        def score(self, episodes: Sequence[rewardlab.Episode]) -> list[rewardlab.Score]:
             return [rewardlab.Score(5.0 if e.frames.mean() >= DARK else 1.0) for e in episodes]
 
     return Brightness()
@@ -139,7 +141,7 @@ def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_pa
     result = found.result
     truth = {e.id: first_dark(e) for e in open_dataset(str(tiny_data)).episodes if e.label.success}
     assert {p.episode: p.breaks_at for p in result.cheapest("search")} == truth
-    assert all(p.breaks_at - p.holds_at == 1 / 16 for p in result.cheapest("search"))
+    assert all(known(p.breaks_at) - known(p.holds_at) == 1 / 16 for p in result.cheapest("search"))
     assert result.wrong_when_clean == 6 - len(truth)  # it says 5 of everything bright: failures are judged wrong
     trials = found.run.trials().rows()
     assert all(t.truth_success for t in trials if t.perturbation != "clean"), "the label is kept"

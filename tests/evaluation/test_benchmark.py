@@ -2,6 +2,7 @@
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ from rich.console import Console
 
 from rewardlab.api import bench_plan
 from rewardlab.cli import main
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.core.trial import Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split
 from rewardlab.evaluation.bench import run_benchmark
@@ -21,6 +23,7 @@ from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
 from rewardlab.reporting.leaderboard import leaderboard
 from rewardlab.reporting.report import write_report
 from tests.conftest import moving_square, write_rows
+from tests.narrowing import known
 
 RECORDED = (  # subset, true level, what the model wrote (None: no completion came back)
     ("bridge", 5, "The cup is on the plate.\nANSWER: 3"),
@@ -33,8 +36,8 @@ RECORDED = (  # subset, true level, what the model wrote (None: no completion ca
     ("robo_arena", 1, "ANSWER: 1"),
 )
 # What HELM makes of them: 2; unreadable 4; unclipped 5; decimal 0.5; the first of several 3; dropped; leading 0; 0.
-HELM = {"bridge": [2, 4, 5], "droid": [0.5, 3, 0], "robo_arena": [0]}
-STRICT = {"bridge": [2], "robo_arena": [0]}
+HELM: dict[str, list[float]] = {"bridge": [2, 4, 5], "droid": [0.5, 3, 0], "robo_arena": [0]}
+STRICT: dict[str, list[float]] = {"bridge": [2], "robo_arena": [0]}
 
 CODE = """
 from rewardlab import Failure
@@ -85,7 +88,7 @@ def mean(values: list[float]) -> float:
 
 
 def benchmark(data: Path, out: Path, *models: str | NamedModel, duplicates: bool = False, **changes: object) -> Run:
-    given = {"models": models, "data": data, "out": out, "engine": "local"} | changes
+    given: dict[str, object] = {"models": models, "data": data, "out": out, "engine": "local"} | changes
     return run_benchmark(bench_plan(given), duplicates=duplicates, against=None)
 
 
@@ -127,7 +130,7 @@ def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
     assert models["constant"]["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 3) for _, t, _ in RECORDED]))
     assert models[foreign]["helm"] is None and models[foreign]["strict"]["macro"]["scored"] == 8
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
-    print_benchmark(load_benchmark(run), console)
+    print_benchmark(known(load_benchmark(run)), console)
     console.file.close()
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
@@ -138,28 +141,28 @@ def test_helm_scores_the_most_probable_level_of_a_model_that_answers_with_an_exp
     benchmark_data: Path, tmp_path: Path
 ) -> None:
     class Unsure:
-        def score(self, episodes: list[object]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [Score(2.6, (0.4, 0.0, 0.3, 0.2, 0.1))] * len(episodes)  # the expectation; the mode is 1
 
-    unsure = NamedModel("unsure", "0", False, lambda budget: Unsure())
+    unsure = NamedModel("unsure", "0", False, lambda _budget: Unsure())
     run = benchmark(benchmark_data, tmp_path / "run", unsure, controls=False)
     found = json.loads((run.folder / "bench.json").read_text())["models"]["unsure"]
     assert found["helm_levels"] == "mode"
     assert found["helm"]["micro"]["value"] == pytest.approx(mean([t - 1 for _, t, _ in RECORDED]))
     assert found["strict"]["micro"]["value"] == pytest.approx(mean([abs(t - 2.6) for _, t, _ in RECORDED]))
     console = Console(width=100, record=True, file=(tmp_path / "out").open("w"))
-    print_benchmark(load_benchmark(run), console)
+    print_benchmark(known(load_benchmark(run)), console)
     console.file.close()
     assert "(mode)" in console.export_text()
 
 
 def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_data: Path, tmp_path: Path) -> None:
     class Silent:
-        def score(self, episodes: list[object]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [Failure("[bold]no camera[/bold]")] * len(episodes)
 
     name = "<script>[red]silent"
-    silent = NamedModel(name, "0", False, lambda budget: Silent())
+    silent = NamedModel(name, "0", False, lambda _budget: Silent())
     run = benchmark(benchmark_data, tmp_path / "run", silent, duplicates=True)
     found = json.loads((run.folder / "bench.json").read_text())["models"][name]
     for way in ("helm", "strict"):
@@ -168,7 +171,7 @@ def test_a_model_that_never_answers_has_no_error_and_stops_nothing(benchmark_dat
     page = write_report([run], run.folder / "report.html").read_text()
     assert "<script>[red]" not in page and "&lt;script&gt;[red]silent" in page
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
-    print_benchmark(load_benchmark(run), console)
+    print_benchmark(known(load_benchmark(run)), console)
     console.file.close()
     assert "[red]" in console.export_text()
 

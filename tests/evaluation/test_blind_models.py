@@ -25,10 +25,10 @@ def test_truncated_clips_whose_length_is_their_level_are_solved_by_a_clock() -> 
 
 def test_a_word_that_gives_the_level_away_is_found_in_the_text() -> None:
     words = {1: "never", 2: "slightly", 3: "halfway", 4: "nearly", 5: "fully"}
-    texts = [f"{words[level]} {name}" for level, name in zip(LEVELS, NAMES)]
+    texts = [f"{words[level]} {name}" for level, name in zip(LEVELS, NAMES, strict=True)]
     found = scores(LEVELS, texts, SAME_LENGTH)
     assert found["text"].finding == "solved" and found["length"].finding == "blind"
-    some = [text if place % 3 == 0 else name for place, (text, name) in enumerate(zip(texts, NAMES))]
+    some = [text if place % 3 == 0 else name for place, (text, name) in enumerate(zip(texts, NAMES, strict=True))]
     assert scores(LEVELS, some, SAME_LENGTH)["text"].finding == "leaks"
 
 

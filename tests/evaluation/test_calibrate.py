@@ -1,15 +1,17 @@
 """Calibration: what is fitted, whether it holds on tasks kept apart, and the model that uses it."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rewardlab.cli import main
-from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.trial import Failure, Score, ScoreInfo
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
@@ -32,9 +34,11 @@ from rewardlab.models.calibration import (
     isotonic_steps,
     prediction_set,
 )
+from rewardlab.models.composite import Ensemble
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.metrics.handmade_trials import trial
+from tests.narrowing import as_score, as_scores, known
 from tests.plans import stress_plan
 
 EVEN = (0.2,) * 5
@@ -51,7 +55,7 @@ def overconfident(count: int, heat: float, seed: int = 0) -> tuple[np.ndarray, n
 def trials_with(probs: np.ndarray | None, levels: np.ndarray, truth: np.ndarray, per_task: int = 10) -> TrialTable:
     """Return one trial each; every hundredth video is shown under the task of its neighbour too."""
     rows = []
-    for place, (level, true) in enumerate(zip(levels, truth)):
+    for place, (level, true) in enumerate(zip(levels, truth, strict=True)):
         given = None if probs is None else tuple(probs[place].tolist())
         names = {"id": str(place), "episode": str(place), "video": str(place - (place % 100 == 0 and place > 0))}
         names |= {"task": f"task {place // per_task}"}
@@ -146,17 +150,21 @@ def test_the_set_holds_the_levels_that_are_not_too_strange(
 
 def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
     class Talks:
-        def score(self, episodes: list[object]) -> list[object]:
-            answers = [Score(4, (0.0, 0.0, 0.2, 0.6, 0.2), (0.1, 0.9), "ANSWER: 4", ScoreInfo(novelty=0.2))]
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+            answers: list[Answer] = [
+                Score(4, (0.0, 0.0, 0.2, 0.6, 0.2), (0.1, 0.9), "ANSWER: 4", ScoreInfo(novelty=0.2))
+            ]
             answers += [Failure("no camera", "hm")]
             return answers[: len(episodes)]
 
     episodes = [episode_from_frames(moving_square("x", count=2), "t")] * 2
-    calibrated, failed = Calibrated(Talks(), Calibration(2.0, (), 0.9, 0.75)).score(episodes)
+    answered, failed = Calibrated(Talks(), Calibration(2.0, (), 0.9, 0.75)).score(episodes)
+    calibrated = as_score(answered)
     assert (calibrated.level, calibrated.progress) == (4, (0.1, 0.9))
     assert calibrated.raw == "ANSWER: 4"
     assert calibrated.info == ScoreInfo((3, 4, 5), 0.9, novelty=0.2, uncalibrated_level=4.0)
-    assert calibrated.probabilities[3] < 0.6 and sum(calibrated.probabilities) == pytest.approx(1)
+    probabilities = known(calibrated.probabilities)
+    assert probabilities[3] < 0.6 and sum(probabilities) == pytest.approx(1)
     assert failed == Failure("no camera", "hm")
 
 
@@ -213,15 +221,15 @@ def test_the_calibrated_model_is_named_by_its_model_and_the_folder_or_file(fitte
     assert name_model(f"length+{fitted / 'calibration.json'}").build() == named.build()
     episodes = open_dataset("sample").episodes[:5]
     steps = json.loads((fitted / "calibration.json").read_text())["fitted"]["steps"]
-    own, calibrated = name_model("length").build().score(episodes), named.build().score(episodes)
-    said, meant = zip(*steps)
+    own, calibrated = (as_scores(model.build().score(episodes)) for model in (name_model("length"), named))
+    said, meant = zip(*steps, strict=True)
     assert [m.level for m in calibrated] == pytest.approx([float(np.interp(o.level, said, meant)) for o in own])
     assert calibrated[0].progress == own[0].progress
 
 
-def record_of(fitted: Path) -> dict[str, object]:
+def record_of(fitted: Path) -> dict[str, Any]:
     """Return what calibration.json holds, without its checksum, so that it may be edited."""
-    record = json.loads((fitted / "calibration.json").read_text())
+    record: dict[str, Any] = json.loads((fitted / "calibration.json").read_text())
     del record["sha256"]
     return record
 
@@ -281,6 +289,7 @@ def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_
     assert written["weights"] == pytest.approx({member: 1 / error for member, error in written["mae"].items()})
     assert written["weights"]["noisy-oracle:0.4"] > written["weights"]["noisy-oracle:1.6@3"]
     weighted = name_model(f"{name}?by=median&weights={calibrated.run.folder}").build()
+    assert isinstance(weighted, Ensemble)
     assert weighted.weights == tuple(written["weights"][member] for member in weighted.names)
     assert name_model(f"{name}+{calibrated.run.folder}").sees_truth
 

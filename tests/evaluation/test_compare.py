@@ -42,7 +42,7 @@ def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run)
 
 def test_the_order_of_the_models_only_turns_the_signs(run: Run) -> None:
     ahead, behind = compare_runs(run, run, "judge", "random"), compare_runs(run, run, "random", "judge")
-    for a, b in zip(ahead.tests, behind.tests):
+    for a, b in zip(ahead.tests, behind.tests, strict=True):
         assert (a.paired.difference, a.paired.low, a.paired.high) == pytest.approx(
             (-b.paired.difference, -b.paired.high, -b.paired.low)
         )

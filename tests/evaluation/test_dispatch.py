@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -36,6 +36,7 @@ def test_no_more_items_are_taken_than_there_is_room_for() -> None:
     results = map_items(partial(scaled, np.zeros(100)), items(), 2, ahead=3)
     assert next(results)[1] == 0.0
     assert len(taken) <= 2 + 3 + 1
+    assert isinstance(results, Generator)
     results.close()
     assert len(taken) <= 2 + 3 + 1
 

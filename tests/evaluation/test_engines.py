@@ -118,7 +118,7 @@ def failures(run: Run) -> list[Trial]:
     return [trial for trial in run.trials().rows() if trial.status == "failed"]
 
 
-def engine_settings(name: str, request: pytest.FixtureRequest) -> dict[str, object]:
+def engine_settings(name: str, request: pytest.FixtureRequest) -> dict[str, Any]:
     return {"engine": name, "workers": 2} | (
         {"address": request.getfixturevalue("ray_cluster").address} if name == "ray" else {}
     )
@@ -165,8 +165,9 @@ def test_a_run_whose_command_is_killed_goes_on_with_another_engine(
     assert not failures(run)
 
 
+@pytest.mark.usefixtures("lab")
 def test_a_ray_cluster_of_two_machines_that_loses_one_finishes_the_run(
-    tiny_data: Path, tmp_path: Path, lab: Path, ray_cluster: Any
+    tiny_data: Path, tmp_path: Path, ray_cluster: Any
 ) -> None:
     other = ray_cluster.add_node(num_cpus=1, **NODE)  # of three workers one must be there
     changes = SETTINGS | {"models": ("enginelab:Together",), "severities": (1, 4), "max_failures": 0, "workers": 3}
@@ -195,7 +196,7 @@ def wait_until(is_so: Callable[[], bool], process: "subprocess.Popen[bytes]") ->
             pytest.fail(f"it ended with {process.wait(0.1)}")
 
 
-def score_with(stress_plan: Plan, take: object) -> Run:
+def score_with(stress_plan: Plan, take: Callable[[Sequence[Trial]], None]) -> Run:
     """Score a plan as `stress` does, telling somebody of every trial."""
     contents, context = stress.open_plan(stress_plan)
     run = stress.start_scoring(stress_plan, context, contents)
@@ -218,14 +219,14 @@ def test_a_map_over_workers_is_in_order_and_survives_a_death(
     assert not (tmp_path / "armed").exists()
 
 
-def bench_files(data: Path, out: Path, engine: dict[str, object]) -> object:
+def bench_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
     execution = Execution(quiet=True, **engine)
     run = rewardlab.bench("length", data, out=out, limit=3, controls=False, duplicates=False, execution=execution)
     return without_time(run).to_pylist(), json.loads((out / "bench.json").read_text())["models"]
 
 
-def attack_files(data: Path, out: Path, engine: dict[str, object]) -> object:
-    changes = {"perturbations": ("hold_last", "speed_up"), "queries": 3, "limit": 3}
+def attack_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
+    changes: dict[str, Any] = {"perturbations": ("hold_last", "speed_up"), "queries": 3, "limit": 3}
     attacked = rewardlab.attack("length", data, out=out, execution=Execution(quiet=True, **engine), **changes)
     return sorted(map(str, without_time(attacked.run).to_pylist())), attacked.result
 
@@ -236,7 +237,7 @@ def relabel_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
     return (out / "p.parquet").read_bytes()
 
 
-def augment_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
+def augment_files(_data: Path, out: Path, engine: dict[str, Any]) -> object:
     """Tasks rewritten by the scripted teacher, and clips by known progress, both made by workers."""
     demos = out.parent / "demos"
     row = {"file_name": "lab/a.mp4", "task": "clsoe the drawer", "reward": 5, "progress": [i / 19 for i in range(20)]}
@@ -248,7 +249,7 @@ def augment_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
     return contents(out)
 
 
-def collect_files(data: Path, out: Path, engine: dict[str, Any]) -> object:
+def collect_files(_data: Path, out: Path, engine: dict[str, Any]) -> object:
     small: dict[str, Any] = {"tasks": "reach", "episodes": 1, "quality": "random", "frames": (2, 3), "size": 32}
     rewardlab.collect("metaworld", out=out, **small, execution=Execution(**engine))
     return contents(out)
@@ -278,8 +279,9 @@ def test_each_worker_gets_the_share_of_a_gpu_that_the_settings_name(ray_cluster:
     assert list(map_items(os.getenv, ["CUDA_VISIBLE_DEVICES"], 1, settings)) == ["0"]
 
 
+@pytest.mark.usefixtures("lab")
 def test_a_disk_without_room_stops_the_run_in_one_sentence_and_the_run_goes_on_later(
-    tiny_data: Path, tmp_path: Path, lab: Path
+    tiny_data: Path, tmp_path: Path
 ) -> None:
     """No file of the command may grow beyond some KB, which the answers together do."""
     words = "stress enginelab:Wordy {} --perturbations fixed_pattern_noise --severities 4 --no-controls --out {} -q"

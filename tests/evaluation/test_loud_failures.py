@@ -102,9 +102,12 @@ def test_reasons_are_counted_on_the_terminal_and_a_silent_model_is_no_success(
 
 
 def trial(model: str, reason: str | None, *, prepared: bool = True) -> Trial:
-    known = ("e", "v", "s", "t", "clean", "clean", 0, 0, "same", 3, False, None, "open it", (0,))
-    frames = "0f" if prepared else ""
-    return Trial("id", model, *known, frames, "failed" if reason else "scored", reason=reason)
+    return Trial(
+        id="id", model=model, episode="e", video="v", subset="s", task="t", perturbation="clean", category="clean",
+        severity=0, seed=0, expectation="same", truth_level=3, truth_success=False, truth_progress=None,
+        instruction="open it", shown=(0,), frames_hash="0f" if prepared else "",
+        status="failed" if reason else "scored", reason=reason,
+    )  # fmt: skip
 
 
 def test_only_failures_alike_from_the_start_end_a_run() -> None:

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -15,6 +16,7 @@ from rewardlab.core.settings import Sharding
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.evaluate import evaluate
 from tests.conftest import IN_PROCESS
+from tests.narrowing import known
 from tests.plans import stress_plan
 
 
@@ -89,7 +91,7 @@ def test_sql_says_what_the_trials_say(runs: Path, capsys: pytest.CaptureFixture[
     answer = rewardlab.runs_sql(sql, runs, where="name=whole").to_pylist()
     trials = Run(runs / "whole").trials().rows()
     for row in answer:
-        levels = [trial.level for trial in trials if trial.perturbation == row["perturbation"]]
+        levels = [known(trial.level) for trial in trials if trial.perturbation == row["perturbation"]]
         assert row["mean"] == pytest.approx(sum(levels) / len(levels)) and row["n"] == len(levels)
     joined = "SELECT r.state, count(*) AS n FROM trials t JOIN runs r ON t.run = r.name GROUP BY ALL ORDER BY ALL"
     assert rewardlab.runs_sql(joined, runs).to_pylist() == [{"state": "finished", "n": 48}, {"state": "open", "n": 30}]
@@ -142,8 +144,8 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
     assert not any((shard / SUMMARY).exists() for shard in shards)
     made = rewardlab.runs_merge(shards, out=tmp_path / "merged")
     assert (made.trials, made.planned, made.notes) == (30, 30, ())
-    without_seconds = lambda run: [{**vars(trial), "seconds": 0} for trial in run.trials().rows()]
-    assert without_seconds(made.run) == without_seconds(Run(runs / "whole"))
+    merged, whole = ([replace(t, seconds=0) for t in run.trials().rows()] for run in (made.run, Run(runs / "whole")))
+    assert merged == whole
     assert made.run.summary == Run(runs / "whole").summary
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
@@ -161,7 +163,7 @@ def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) ->
         rewardlab.runs_merge([runs / "whole"], out=tmp_path / "out")
     other = tmp_path / "version"
     shutil.copytree(runs / "shards" / "2", other)
-    content = Run(other).stored("run.json")
+    content = known(Run(other).stored("run.json"))
     Run(other).save("run.json", content | {"versions": {**content["versions"], "numpy": "1.0"}})
     assert (
         rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "noted")

@@ -93,9 +93,7 @@ def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Pa
     assert len((tmp_path / "second").read_text()) == run.record.trials - kept
 
 
-def test_a_store_without_room_is_one_sentence_and_nothing_is_lost(
-    tiny_data: Path, tmp_path: Path, store: Objects
-) -> None:
+def test_a_store_without_room_is_one_sentence_and_nothing_is_lost(tiny_data: Path, store: Objects) -> None:
     settings = plan(tiny_data, Path(ADDRESS), perturbations=("none",))
     run = evaluate(settings)
     store.full = True

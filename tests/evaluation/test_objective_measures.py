@@ -44,7 +44,7 @@ def slow_share(pairs: list[tuple[float, float, float, float]]) -> float | None:
 
 def test_agreement_within_clips_counts_pairs() -> None:
     shares = []
-    for values, progress in zip(VALUES, PROGRESS):
+    for values, progress in zip(VALUES, PROGRESS, strict=True):
         frames = [(i, j) for i in range(FRAMES) for j in range(i)]
         shares.append(slow_share([(values[i], values[j], progress[i], progress[j]) for i, j in frames]))
     found = measure_values(VALUES, LEVELS, FACTS, VALUES[:, ::-1])["within"]

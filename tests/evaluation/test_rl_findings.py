@@ -72,7 +72,9 @@ def test_where_learning_breaks_and_what_was_certified() -> None:
         training("door", "pocket", value, condition=f"noise@{level}" if level else "clean")
         for level, value in enumerate(success)
     ]
-    right = {accuracy_at("noise", level): share for level, share in enumerate((0.98, 0.97, 0.80, 0.6, 0.5))}
+    right: dict[str, float | None] = {
+        accuracy_at("noise", level): share for level, share in enumerate((0.98, 0.97, 0.80, 0.6, 0.5))
+    }
     results = study("severity", runs, (OfflineMeasures("pocket", "", 60, right),))
     (curve,) = severity_curves(results)
     assert curve.success == success
@@ -114,7 +116,7 @@ def test_false_successes_before_and_after_are_added_up_over_seeds() -> None:
         for seed in range(2)
     ]
     (rate,) = hacking_rates(study("curves", runs))
-    assert rate.rates == (pytest.approx(0.1), pytest.approx(0.8))
+    assert rate.rates == pytest.approx((0.1, 0.8))
     assert any("from 10% before RL to 80% after it" in sentence for sentence in findings(study("curves", runs)))
 
 

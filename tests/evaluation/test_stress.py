@@ -6,9 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Never
+from typing import Any, Never
 
 import numpy as np
 import pyarrow as pa
@@ -17,10 +18,11 @@ import pytest
 import rewardlab
 from rewardlab.api import stress_plan
 from rewardlab.cli import main
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Trial
+from rewardlab.core.trial import Answer, Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import DATASETS
 from rewardlab.evaluation.evaluate import evaluate
@@ -30,6 +32,7 @@ from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.reporting.report import write_report
 from tests.conftest import IN_PROCESS, ROWS, moving_square, write_rows
+from tests.narrowing import known
 
 # A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
 HEARS_CTRL_C = (
@@ -41,7 +44,13 @@ SOME = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 
 def plan(data: Path, out: Path, **changes: object) -> Plan:
     """Return a small plan that runs in this process; tests of worker processes ask for those."""
-    settings = {"models": ("length",), "data": str(data), "perturbations": SOME, "severities": (1, 4), "out": out}
+    settings: dict[str, Any] = {
+        "models": ("length",),
+        "data": str(data),
+        "perturbations": SOME,
+        "severities": (1, 4),
+        "out": out,
+    }
     return stress_plan(settings | {"engine": "local"} | changes)
 
 
@@ -123,11 +132,12 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
     arguments = command(tiny_data, tmp_path / "killed", "--batch-size", "1", "--workers", "2", "--severities", "1,4")
     slow = environment | {"SECONDS_PER_CELL": "0.1"}
     first = subprocess.Popen(arguments, env=slow, stderr=subprocess.PIPE, text=True)
+    errors = known(first.stderr)
     for _ in range(int(rng_for(0, "kill").integers(25, 46))):
-        first.stderr.readline()
+        errors.readline()
     first.send_signal(signal.SIGKILL)
     first.wait()
-    first.stderr.close()
+    errors.close()
     kept = {(t.id, t.level) for t in scored(Run(tmp_path / "killed"))}
     assert run_judge(tmp_path, arguments) == 0
     trials = scored(Run(tmp_path / "killed"))
@@ -153,11 +163,12 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd
     stopped = subprocess.Popen(
         [sys.executable, "-c", HEARS_CTRL_C, *arguments[3:]], env=environment, stderr=subprocess.PIPE, text=True
     )
+    errors = known(stopped.stderr)
     for _ in range(20):
-        stopped.stderr.readline()
+        errors.readline()
     stopped.send_signal(signal.SIGINT)
-    message = stopped.stderr.read()
-    stopped.stderr.close()
+    message = errors.read()
+    errors.close()
     assert stopped.wait() == 130
     assert "the same command goes on where this one stopped" in message
     assert "Traceback" not in message
@@ -243,10 +254,10 @@ def test_failed_cells_are_scored_again_only_when_asked(
 
 def test_a_model_that_cannot_be_built_stops_the_run_with_its_reason(tiny_data: Path, tmp_path: Path) -> None:
     class Broken:
-        def score(self, episodes: object) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:  # noqa: ARG002
             return []
 
-    def build(budget: object) -> Broken:
+    def build(_budget: object) -> Never:
         raise ModelError("no weights at /nowhere")
 
     from rewardlab.models.contract import NamedModel
@@ -260,9 +271,11 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
     encode(moving_square("x"), tmp_path / "good.mp4", fps=10)
     (tmp_path / "cut.mp4").write_bytes((tmp_path / "good.mp4").read_bytes()[:900])
     (tmp_path / "zero.mp4").touch()
-    rows = [
+    rows: list[dict[str, object] | str] = [
         {"file_name": "good.mp4", "task": "open the door", "reward": 5},
-        *({"file_name": name, "task": "t", "reward": 5} for name in ("cut.mp4", "zero.mp4", "gone.mp4")),
+        {"file_name": "cut.mp4", "task": "t", "reward": 5},
+        {"file_name": "zero.mp4", "task": "t", "reward": 5},
+        {"file_name": "gone.mp4", "task": "t", "reward": 5},
         {"file_name": "good.mp4", "task": "t", "reward": 7},
         {"file_name": "good.mp4", "task": "", "reward": 5},
         "not json",
@@ -295,7 +308,7 @@ def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: 
     trials: list[Trial] = []
     for job in jobs:
         models = {name: model.build() for name, model in context.models.items()}
-        score_job(job, context, models, Listeners(lambda cells: None, lambda drafts: None, trials.extend))
+        score_job(job, context, models, Listeners(lambda _cells: None, lambda _drafts: None, trials.extend))
     broken = [t for t in trials if t.episode == "a.mp4"]
     assert {t.status for t in broken} == {"failed"}
     assert all("does not exist" in (t.reason or "") for t in broken)
@@ -348,7 +361,7 @@ def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_seve
 
 def test_a_model_given_as_an_object_is_judged_without_truth_or_names(tiny_data: Path, tmp_path: Path) -> None:
     class Nosy:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             leaks = [(e.id, e.label.level, e.label.success, e.provenance.task) for e in episodes]
             return [rewardlab.Score(3, raw=repr(leak)) for leak in leaks]
 
@@ -386,17 +399,17 @@ def test_known_progress_relabels_a_truncated_clip_and_unknown_progress_only_boun
 
 def test_a_model_that_writes_to_its_frames_spoils_nobody_elses(tiny_data: Path, tmp_path: Path) -> None:
     class Vandal:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             for episode in episodes:
                 episode.frames[...] = 0
             return [rewardlab.Score(1)] * len(episodes)
 
     class Eye:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [rewardlab.Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
 
     both = [name_model(Vandal()), name_model(Eye())]
-    settings = {"controls": False, "max_failures": 0}  # it fails everywhere, and the run goes on
+    settings: dict[str, Any] = {"controls": False, "max_failures": 0}  # it fails everywhere, and the run goes on
     together = evaluate(plan(tiny_data, tmp_path / "both", models=both, **settings))
     alone = evaluate(plan(tiny_data, tmp_path / "alone", models=both[1:], **settings))
     levels = [{(t.id, t.level) for t in scored(run) if t.model == "Eye"} for run in (together, alone)]
@@ -405,10 +418,14 @@ def test_a_model_that_writes_to_its_frames_spoils_nobody_elses(tiny_data: Path, 
 
 def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: Path) -> None:
     class Peeper:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [rewardlab.Score(3, raw=f"{e.clip.source.count} {e.clip.order.tolist()}") for e in episodes]
 
-    settings = {"perturbations": ("truncate_end", "reverse"), "severities": (4,), "out": tmp_path / "run"}
+    settings: dict[str, Any] = {
+        "perturbations": ("truncate_end", "reverse"),
+        "severities": (4,),
+        "out": tmp_path / "run",
+    }
     run = rewardlab.stress(Peeper(), tiny_data, execution=IN_PROCESS, **settings)
     for trial in (t for t in scored(run) if t.model == "Peeper"):
         assert trial.raw == f"{len(trial.shown)} {list(range(len(trial.shown)))}"
@@ -433,10 +450,11 @@ def test_an_odd_answer_is_a_failure_with_its_reason(answer: str, reason: str) ->
 
 def test_odd_text_and_odd_numbers_in_an_answer_are_kept_as_plain_ones(tiny_data: Path, tmp_path: Path) -> None:
     class Odd:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
-            return [rewardlab.Score(np.float32(2), tuple(np.eye(5)[1]), raw="cut \ud83d") for _ in episodes]
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+            two: Any = np.float32(2)
+            return [rewardlab.Score(two, tuple(np.eye(5)[1]), raw="cut \ud83d") for _ in episodes]
 
-    settings = {"perturbations": ("jpeg",), "severities": (1,), "execution": IN_PROCESS}
+    settings: dict[str, Any] = {"perturbations": ("jpeg",), "severities": (1,), "execution": IN_PROCESS}
     run = rewardlab.stress(Odd(), tiny_data, out=tmp_path / "run", **settings)
     assert {(t.level, t.raw) for t in scored(run) if t.model == "Odd"} == {(2.0, "cut ?")}
 
@@ -446,16 +464,21 @@ def test_the_same_object_goes_on_with_its_run_and_an_edited_one_does_not(tiny_da
         def __init__(self, level: float) -> None:
             self.level = level
 
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [rewardlab.Score(self.level)] * len(episodes)
 
-    settings = {"perturbations": ("jpeg",), "severities": (1,), "execution": IN_PROCESS, "out": tmp_path / "run"}
+    settings: dict[str, Any] = {
+        "perturbations": ("jpeg",),
+        "severities": (1,),
+        "execution": IN_PROCESS,
+        "out": tmp_path / "run",
+    }
     first = rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow
     assert rewardlab.stress(Fixed(2), tiny_data, **settings).trials().arrow.equals(first)
     with pytest.raises(RunError, match="other settings"):
         rewardlab.stress(Fixed(3), tiny_data, **settings)
     with pytest.raises(ModelError, match="make one"):
-        rewardlab.stress(Fixed, tiny_data, **settings)
+        rewardlab.stress(Fixed, tiny_data, **settings)  # type: ignore[arg-type]
 
 
 def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
@@ -489,10 +512,15 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
     from rewardlab.models.contract import NamedModel
 
     apart = {"engine": "processes"}
-    slow = NamedModel("slow", "0", False, lambda budget: threading.Event().wait())
+
+    def never_loads(_budget: object) -> Never:
+        while True:
+            threading.Event().wait()
+
+    slow = NamedModel("slow", "0", False, never_loads)
     with pytest.raises(ModelError, match="did not load in time"):
         evaluate(plan(tiny_data, tmp_path / "a", models=slow, load_timeout=3.0, **apart))
-    dying = NamedModel("dying", "0", False, lambda budget: os._exit(3))
+    dying = NamedModel("dying", "0", False, lambda _budget: os._exit(3))
     with pytest.raises(ModelError, match="exit code 3 while it loaded"):
         evaluate(plan(tiny_data, tmp_path / "b", models=dying, **apart))
 
@@ -500,7 +528,7 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
 def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
     from rewardlab.models.contract import NamedModel
 
-    def refuse(budget: object) -> Never:
+    def refuse(_budget: object) -> Never:
         raise ValueError("no weights here\n  look there\n")
 
     with pytest.raises(ModelError) as caught:
@@ -524,12 +552,16 @@ def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_tr
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Eye:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             return [rewardlab.Score(1 + 4 * float(e.frames.mean()) / 255) for e in episodes]
 
     encode(moving_square("x", size=160), tmp_path / "large.mp4", fps=10)  # 20 frames of 77 kB
     data = write_rows(tmp_path, [{"file_name": "large.mp4", "task": "push the block", "reward": 5}])
-    settings = {"frames": "uniform:8", "perturbations": ("truncate_end", "jpeg"), "execution": IN_PROCESS}
+    settings: dict[str, Any] = {
+        "frames": "uniform:8",
+        "perturbations": ("truncate_end", "jpeg"),
+        "execution": IN_PROCESS,
+    }
     runs = []
     for most in ("1", "100"):
         monkeypatch.setenv("REWARDLAB_MAX_CLIP_MB", most)

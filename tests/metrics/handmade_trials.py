@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TrialTable, to_arrow
@@ -14,10 +15,10 @@ ONE = Trial(
 )  # fmt: skip
 
 
-def trial(level: float | None, truth: int | None = None, **changes: object) -> Trial:
+def trial(level: float | None, truth: int | None = None, **changes: Any) -> Trial:
     """Return a scored trial; success follows from the true level unless stated."""
     success = None if truth is None else truth == 5
-    settings = {"level": level, "truth_level": truth, "truth_success": success} | changes
+    settings: dict[str, Any] = {"level": level, "truth_level": truth, "truth_success": success} | changes
     return replace(ONE, **settings)
 
 
@@ -32,4 +33,4 @@ def table(trials: Sequence[Trial]) -> TrialTable:
 
 def scored(levels: Sequence[float], truths: Sequence[int]) -> TrialTable:
     """Return clean trials with these scores and true levels."""
-    return table([trial(float(level), int(truth)) for level, truth in zip(levels, truths)])
+    return table([trial(float(level), int(truth)) for level, truth in zip(levels, truths, strict=True)])

@@ -29,7 +29,7 @@ def forecasts(count: int, sharpness: float = 1.0) -> tuple[np.ndarray, np.ndarra
 
 
 def judged(probs: np.ndarray, labels: np.ndarray) -> TrialTable:
-    return table([trial(3.0, int(k) + 1, probabilities=tuple(p.tolist())) for p, k in zip(probs, labels)])
+    return table([trial(3.0, int(k) + 1, probabilities=tuple(p.tolist())) for p, k in zip(probs, labels, strict=True)])
 
 
 def test_brier_is_scikit_learns() -> None:

@@ -21,7 +21,7 @@ def table(scores: list[float], truths: list[int], subsets: list[str] | None = No
             category="clean", severity=0, seed=0, expectation="same", truth_level=truth, truth_success=truth == 5,
             truth_progress=None, instruction="", shown=(), frames_hash="", status="scored", level=score,
         )
-        for i, (score, truth, subset) in enumerate(zip(scores, truths, names))
+        for i, (score, truth, subset) in enumerate(zip(scores, truths, names, strict=True))
     ]))  # fmt: skip
 
 

@@ -204,7 +204,12 @@ def test_identical_models_do_not_differ_and_a_constant_has_no_tau_to_compare() -
     rng = rng_for(0, "identical")
     scores, truths = 1 + 4 * rng.random(30), rng.integers(1, 6, 30)
     varied, flat = (
-        table([trial(level, truth, task=str(n % 10)) for n, (level, truth) in enumerate(zip(levels, truths.tolist()))])
+        table(
+            [
+                trial(level, truth, task=str(n % 10))
+                for n, (level, truth) in enumerate(zip(levels, truths.tolist(), strict=True))
+            ]
+        )
         for levels in (scores.tolist(), [3.0] * 30)
     )
     tau_b = METRICS["kendall_tau_b"]

@@ -28,7 +28,9 @@ def two_sides(*, proportion: bool = False) -> tuple[np.ndarray, np.ndarray, Cond
 def test_a_single_rate_has_the_interval_it_has_everywhere_else() -> None:
     rng = rng_for(1, "rate")
     truths, said = rng.integers(1, 6, 60), rng.integers(1, 6, 60)
-    trials = table([trial(float(s), int(t), task=str(i % 12)) for i, (s, t) in enumerate(zip(said, truths))])
+    trials = table(
+        [trial(float(s), int(t), task=str(i % 12)) for i, (s, t) in enumerate(zip(said, truths, strict=True))]
+    )
     metric = METRICS["success_accuracy"]
     assert metric.values is not None
     means = condition_means(metric.values(trials), clusters_of(trials), [trials.codes("model")], DRAWS, proportion=True)

@@ -4,7 +4,7 @@ import pytest
 
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.contract import answered, eligible
+from rewardlab.metrics.contract import Eligibility, answered, eligible
 from rewardlab.metrics.estimates import measure
 from tests.metrics.handmade_trials import table, trial
 
@@ -22,7 +22,7 @@ CELLS = [
 
 
 @pytest.mark.parametrize("eligibility", ["level", "success", "probabilities"])
-def test_a_cell_that_failed_before_its_expectation_was_known_still_counts_as_asked(eligibility: str) -> None:
+def test_a_cell_that_failed_before_its_expectation_was_known_still_counts_as_asked(eligibility: Eligibility) -> None:
     trials = table(CELLS)
     assert eligible(trials, eligibility).tolist() == [True, True, True, True, *[False] * 5]
 

@@ -14,7 +14,7 @@ def test_errors_and_accuracies_are_those_of_scikit_learn() -> None:
     measures = pytest.importorskip("sklearn.metrics")
     rng = rng_for(0, "errors")
     truths, said = rng.integers(1, 6, 200), rng.integers(1, 6, 200)
-    trials = scored(said, truths)
+    trials = scored(said.tolist(), truths.tolist())
     assert METRICS["micro_mae"](trials) == pytest.approx(measures.mean_absolute_error(truths, said))
     assert METRICS["exact_accuracy"](trials) == pytest.approx(measures.accuracy_score(truths, said))
     assert METRICS["success_accuracy"](trials) == pytest.approx(measures.accuracy_score(truths == 5, said == 5))

@@ -56,7 +56,7 @@ def test_an_episode_without_a_level_still_succeeds_or_fails() -> None:
 @pytest.mark.parametrize("name", ["balanced_success_accuracy", "near_miss_auc", "false_success_of_failures"])
 def test_numbers_come_with_coverage_and_an_interval_around_them(name: str) -> None:
     levels, truths = [5, 4, 4.6, 2, 5, 3] * 6, [5, 5, 4, 4, 4, 5] * 6
-    rows = [trial(float(a), b, task=str(i % 9)) for i, (a, b) in enumerate(zip(levels, truths))]
+    rows = [trial(float(a), b, task=str(i % 9)) for i, (a, b) in enumerate(zip(levels, truths, strict=True))]
     silent = trial(None, 4, status="failed", task="0")
     trials = table([*rows, silent])
     found = measure(METRICS[name], trials, draw_clusters(9, 200, seed=0))

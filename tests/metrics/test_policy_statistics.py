@@ -41,7 +41,7 @@ def test_the_interval_of_a_mean_is_the_exact_one_of_the_binomial() -> None:
     scores = {"task": [0.0] * 20 + [1.0] * 20}
     low, high = stratified_interval(scores, row_means)
     # Drawn again, 40 coins of 1/2: the 2.5 and 97.5 percentiles of Binomial(40, 1/2) are 14 and 26.
-    assert (low, high) == (pytest.approx(14 / 40, abs=0.02), pytest.approx(26 / 40, abs=0.02))
+    assert (low, high) == pytest.approx((14 / 40, 26 / 40), abs=0.02)
 
 
 def test_a_performance_profile_is_the_share_of_trainings_above_each_score() -> None:

@@ -1,6 +1,7 @@
 """Per-frame progress against scipy and by hand."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,12 @@ def test_constant_missing_and_single_frame_progress_have_no_order() -> None:
 
 def test_order_sensitivity_is_one_for_a_judge_that_sees_and_zero_for_a_clock() -> None:
     rising, falling = (0.1, 0.5, 0.9), (0.9, 0.5, 0.1)
-    turned = {"perturbation": "reverse", "category": "temporal", "severity": 4, "expectation": "reversed"}
+    turned: dict[str, Any] = {
+        "perturbation": "reverse",
+        "category": "temporal",
+        "severity": 4,
+        "expectation": "reversed",
+    }
     seeing = [trial(5.0, 5, episode="e", progress=rising), trial(1.0, episode="e", progress=falling, **turned)]
     length = [trial(5.0, 5, episode="e", progress=rising), trial(5.0, episode="e", progress=rising, **turned)]
     for rows, expected in ((seeing, 1.0), (length, 0.0)):
@@ -48,8 +54,11 @@ def test_a_static_clip_is_one_whose_frames_are_all_the_same() -> None:
 def test_progress_correlation_is_pearsons_with_the_truth() -> None:
     rng = rng_for(1, "progress")
     said, true = rng.random((5, 9)), rng.random((5, 9))
-    rows = [trial(3.0, 3, progress=tuple(a.tolist()), truth_progress=tuple(b.tolist())) for a, b in zip(said, true)]
-    expected = np.mean([pearsonr(a, b).statistic for a, b in zip(said, true)])
+    rows = [
+        trial(3.0, 3, progress=tuple(a.tolist()), truth_progress=tuple(b.tolist()))
+        for a, b in zip(said, true, strict=True)
+    ]
+    expected = np.mean([pearsonr(a, b).statistic for a, b in zip(said, true, strict=True)])
     trials = table([*rows, trial(3.0, 3, progress=(0.1, 0.2)), trial(3.0, 3, truth_progress=(0.1, 0.2))])
     assert METRICS["progress_correlation"](trials) == pytest.approx(expected)
 

@@ -1,7 +1,6 @@
 """Rank agreement against scipy, with ties, fractions and tasks."""
 
 import math
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
@@ -14,6 +13,7 @@ from rewardlab.metrics.clustered_bootstrap import draw_clusters, percentile_inte
 from rewardlab.metrics.estimates import clusters_of, measure
 from rewardlab.metrics.rank_correlation import count_pairs, pair_draws, tau_b_of_conditions
 from tests.metrics.handmade_trials import scored, table, trial
+from tests.narrowing import known
 
 
 def some(seed: int, count: int, fractional: bool) -> tuple[np.ndarray, np.ndarray]:
@@ -27,14 +27,14 @@ def some(seed: int, count: int, fractional: bool) -> tuple[np.ndarray, np.ndarra
 @pytest.mark.parametrize("count", [4, 17, 400])
 def test_tau_b_is_scipys_and_tau_a_counts_every_pair(count: int, fractional: bool) -> None:
     scores, truths = some(1, count, fractional)
-    trials = scored(scores, truths.astype(int))
+    trials = scored(scores.tolist(), truths.astype(int).tolist())
     assert METRICS["kendall_tau_b"](trials) == pytest.approx(kendalltau(scores, truths).statistic, abs=1e-12)
     signs = [np.sign((scores[i] - scores[j]) * (truths[i] - truths[j])) for i, j in combinations(range(count), 2)]
     assert METRICS["kendall_tau_a"](trials) == pytest.approx(np.mean(signs))
 
 
 def test_a_perfect_judge_of_five_levels_has_tau_b_one_but_tau_a_well_below() -> None:
-    levels = np.repeat([1, 2, 3, 4, 5], 40)
+    levels = np.repeat([1, 2, 3, 4, 5], 40).tolist()
     assert METRICS["kendall_tau_b"](scored(levels, levels)) == pytest.approx(1)
     assert 0.78 < METRICS["kendall_tau_a"](scored(levels, levels)) < 0.81
 
@@ -48,7 +48,7 @@ def test_a_constant_judge_has_no_rank_correlation(name: str) -> None:
 def test_within_task_tau_is_the_mean_over_tasks_where_it_is_defined() -> None:
     scores, truths = some(2, 90, fractional=True)
     tasks = rng_for(2, "tasks").integers(0, 12, 90)
-    trials = table([trial(s, int(t), task=str(k)) for s, t, k in zip(scores, truths, tasks)])
+    trials = table([trial(s, int(t), task=str(k)) for s, t, k in zip(scores, truths, tasks, strict=True)])
     taus = [kendalltau(scores[tasks == k], truths[tasks == k]).statistic for k in range(12)]
     assert METRICS["kendall_tau_b_within_task"](trials) == pytest.approx(np.nanmean(taus))
 
@@ -75,11 +75,13 @@ def test_every_draw_has_the_tau_b_that_scipy_finds_in_the_trials_written_out(cou
 def test_the_draw_that_holds_every_cluster_once_gives_each_metric_its_own_value() -> None:
     scores, truths = some(4, 80, fractional=True)
     tasks = rng_for(4, "tasks").integers(0, 9, 80)
-    trials = table([trial(s, int(t), task=str(k), subset=str(k % 3)) for s, t, k in zip(scores, truths, tasks)])
+    trials = table(
+        [trial(s, int(t), task=str(k), subset=str(k % 3)) for s, t, k in zip(scores, truths, tasks, strict=True)]
+    )
     draws = draw_clusters(9, 4, seed=0)
     draws.counts[:, 0] = 1
     for metric in (m for m in METRICS.values() if m.resample is not None):
-        assert metric.resample(trials, draws)[0] == pytest.approx(metric(trials)), metric.name
+        assert known(metric.resample)(trials, draws)[0] == pytest.approx(metric(trials)), metric.name
     assert set(clusters_of(trials)) == set(range(9))
 
 
@@ -102,8 +104,10 @@ def test_many_small_conditions_at_once_are_the_same_as_one_by_one(fractional: bo
 
 def test_macro_error_in_a_draw_is_the_mean_over_the_subsets_in_it() -> None:
     rng = rng_for(7, "macro")
-    rows = [trial(rng.integers(1, 6), int(rng.integers(1, 6)), task=str(i % 8), subset=str(i % 3)) for i in range(60)]
-    trials = table([replace(r, level=float(r.level)) for r in rows])
+    rows = [
+        trial(float(rng.integers(1, 6)), int(rng.integers(1, 6)), task=str(i % 8), subset=str(i % 3)) for i in range(60)
+    ]
+    trials = table(rows)
     measured = measure(METRICS["macro_mae"], trials, draw_clusters(8, 500, seed=0))
     errors = np.abs(trials.number("level") - trials.number("truth_level"))
     assert measured.value == pytest.approx(np.mean([errors[i::3].mean() for i in range(3)]))

@@ -41,6 +41,6 @@ def test_robustness_auc_is_one_for_a_flat_curve_and_follows_the_formula() -> Non
 
 def test_rank_stability_is_tau_b_of_the_two_rankings() -> None:
     rng = rng_for(0, "ranking")
-    a, b = rng.random(12), rng.random(12)
+    a, b = rng.random(12).tolist(), rng.random(12).tolist()
     assert rank_stability(a, b) == pytest.approx(kendalltau(a, b).statistic)
     assert math.isnan(rank_stability([0.5, 0.5], [0.1, 0.2])) and math.isnan(rank_stability([0.5], [0.1]))

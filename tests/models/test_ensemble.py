@@ -1,7 +1,8 @@
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -17,8 +18,10 @@ from rewardlab.models.composite import CachedModel, Ensemble, build_all, build_m
 from rewardlab.models.contract import Budget, NamedModel
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
+from tests.narrowing import as_score, as_scores, known
 from tests.plans import stress_plan
 
+Combination = Literal["vote", "median", "mean"]
 FRAMES = moving_square("x", count=2, size=8)
 
 
@@ -28,7 +31,7 @@ class Says:
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
 
-    def score(self, episodes: list[Episode]) -> list[Answer]:
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         return [self.answer] * len(episodes)
 
 
@@ -36,7 +39,7 @@ def one(name: str = "t", level: int | None = None) -> Episode:
     return episode_from_frames(FRAMES, name, label=Label(level))
 
 
-def combined(by: str, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:
+def combined(by: Combination, *answers: Answer, weights: tuple[float, ...] | None = None) -> Answer:
     names = tuple("abcdefg"[: len(answers)])
     ensemble = Ensemble(names, tuple(map(Says, answers)), by, weights or (1.0,) * len(answers))
     (answer,) = ensemble.score([one()])
@@ -63,7 +66,7 @@ def expected_error(errors: tuple[float, ...], by: str) -> float:
     total = 0.0
     for truth in LEVELS:
         for cell in product(*(distribution(truth, error).items() for error in errors)):
-            levels, probs = zip(*cell)
+            levels, probs = zip(*cell, strict=True)
             total += np.prod(probs) * abs(by_hand(levels, by) - truth)
     return total / len(LEVELS)
 
@@ -74,7 +77,7 @@ def test_independent_errors_give_the_error_that_theory_predicts(by: str, errors:
     members = ",".join(f"noisy-oracle:{error}@{seed}" for seed, error in enumerate(errors))
     ensemble = name_model(f"ensemble:{members}?by={by}").build()
     truths = np.array([1 + i % 5 for i in range(5000)])
-    answers = ensemble.score([one(f"task {i}", int(level)) for i, level in enumerate(truths)])
+    answers = as_scores(ensemble.score([one(f"task {i}", int(level)) for i, level in enumerate(truths)]))
     found = np.abs(np.array([answer.level for answer in answers]) - truths)
     assert abs(found.mean() - expected_error(errors, by)) < 4 * found.std() / np.sqrt(len(truths))
 
@@ -83,8 +86,9 @@ def test_three_are_better_than_one_where_their_errors_are_independent_and_no_bet
     assert expected_error((0.5,) * 3, "vote") < 0.45 < 0.5
     episodes = [one(f"task {i}", 1 + i % 5) for i in range(200)]
     oracle = name_model("noisy-oracle:0.5").build()
-    alone, same = oracle.score(episodes), Ensemble(("a", "b", "c"), (oracle,) * 3, "vote", (1.0,) * 3).score(episodes)
-    assert [a.level for a in alone] == [a.level for a in same]
+    three = Ensemble(("a", "b", "c"), (oracle,) * 3, "vote", (1.0,) * 3)
+    alone, same = ([score.level for score in as_scores(model.score(episodes))] for model in (oracle, three))
+    assert alone == same
 
 
 @pytest.mark.parametrize(
@@ -98,49 +102,47 @@ def test_three_are_better_than_one_where_their_errors_are_independent_and_no_bet
         ("mean", (1.0, 2.5, 4.0), 2.5),
     ],
 )
-def test_levels_are_combined_as_said(by: str, levels: tuple[float, ...], level: float) -> None:
+def test_levels_are_combined_as_said(by: Combination, levels: tuple[float, ...], level: float) -> None:
     answer = combined(by, *(Score(value) for value in levels))
     assert isinstance(answer, Score) and answer.level == pytest.approx(level)
-    assert sum(answer.probabilities) == pytest.approx(1)
+    assert sum(known(answer.probabilities)) == pytest.approx(1)
 
 
 def test_disagreement_is_told_as_probabilities_and_spread() -> None:
-    answer = combined("vote", Score(2.0), Score(2.2), Score(5.0))
-    np.testing.assert_allclose(answer.probabilities, [0, 2 / 3, 0, 0, 1 / 3])
+    answer = as_score(combined("vote", Score(2.0), Score(2.2), Score(5.0)))
+    np.testing.assert_allclose(np.array(answer.probabilities), [0, 2 / 3, 0, 0, 1 / 3])
     assert answer.raw is None and answer.info.member_levels == {"a": 2.0, "b": 2.2, "c": 5.0}
     assert answer.info.disagreement == pytest.approx(np.std([2.0, 2.2, 5.0]), abs=1e-4)
 
 
 def test_the_mean_takes_probabilities_where_there_are_some_and_certainty_where_there_are_none() -> None:
-    answer = combined("mean", Score(3.0, (0.1, 0.2, 0.4, 0.2, 0.1)), Score(4.25))
-    np.testing.assert_allclose(answer.probabilities, [0.05, 0.1, 0.2, 0.1 + 0.375, 0.05 + 0.125])
+    answer = as_score(combined("mean", Score(3.0, (0.1, 0.2, 0.4, 0.2, 0.1)), Score(4.25)))
+    np.testing.assert_allclose(np.array(answer.probabilities), [0.05, 0.1, 0.2, 0.1 + 0.375, 0.05 + 0.125])
     assert answer.level == pytest.approx((3 + 4.25) / 2)
 
 
 def test_progress_is_the_mean_of_the_members_that_tell_it() -> None:
-    assert combined("vote", Score(3, progress=(0.0, 1.0)), Score(3), Score(3, progress=(0.5, 0.5))).progress == (
-        0.25,
-        0.75,
-    )
+    answer = combined("vote", Score(3, progress=(0.0, 1.0)), Score(3), Score(3, progress=(0.5, 0.5)))
+    assert as_score(answer).progress == (0.25, 0.75)
 
 
 def test_a_failed_member_is_left_out_and_named_and_only_all_of_them_fail_the_ensemble() -> None:
-    answer = combined("vote", Score(4.0), Failure("no camera"), Score(4.0))
+    answer = as_score(combined("vote", Score(4.0), Failure("no camera"), Score(4.0)))
     assert answer.level == 4 and answer.info.member_failures == {"b": "no camera"}
-    assert sum(answer.probabilities) == pytest.approx(1)
+    assert sum(known(answer.probabilities)) == pytest.approx(1)
     nobody = combined("mean", Failure("no camera"), Failure("no light"))
     assert isinstance(nobody, Failure) and nobody.reason == "no member answered: a: no camera; b: no light"
 
 
 def test_a_member_that_raises_or_breaks_the_contract_costs_only_its_own_voice() -> None:
     class Moody:
-        def score(self, episodes: list[Episode]) -> list[Answer]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
             if any("bad" in episode.instruction for episode in episodes):
                 raise ValueError("not today")
             return [Score(9.0) if "odd" in episode.instruction else Score(1.0) for episode in episodes]
 
     ensemble = Ensemble(("moody", "calm"), (Moody(), Says(Score(3.0))), "mean", (1.0, 1.0))
-    answers = ensemble.score([one("fine"), one("bad"), one("odd")])
+    answers = as_scores(ensemble.score([one("fine"), one("bad"), one("odd")]))
     assert [answer.level for answer in answers] == [2.0, 3.0, 3.0]
     reasons = [answer.info.member_failures.get("moody") for answer in answers]
     assert reasons == [None, "ValueError: not today", "level must be a number from 1 to 5, got 9.0"]
@@ -148,7 +150,7 @@ def test_a_member_that_raises_or_breaks_the_contract_costs_only_its_own_voice() 
 
 def test_a_spent_budget_of_a_member_ends_the_run() -> None:
     class Spent:
-        def score(self, episodes: list[Episode]) -> list[Answer]:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:  # noqa: ARG002
             raise StopRun("the budget is spent")
 
     with pytest.raises(StopRun, match="budget"):
@@ -160,7 +162,7 @@ def test_weights_from_a_file_count(tmp_path: Path, by: str, level: float) -> Non
     (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1, "length:1": 1}}))
     model = name_model(f"ensemble:constant:2,constant:4,length:1?by={by}&weights={tmp_path}")
     plain = name_model(f"ensemble:constant:2,constant:4,length:1?by={by}")
-    (answer,) = model.build().score([one()])
+    (answer,) = as_scores(model.build().score([one()]))
     assert answer.level == pytest.approx(level)
     assert model.fingerprint != plain.fingerprint
     (tmp_path / "weights.json").write_text(json.dumps({"weights": {"constant:2": 1, "constant:4": 1, "length:1": 1}}))
@@ -181,7 +183,7 @@ def test_options_before_a_comma_are_those_of_the_member_and_a_path_of_weights_ma
     folder.mkdir()
     (folder / "weights.json").write_text(json.dumps({"weights": {"constant:2": 3, "constant:4": 1}}))
     (answer,) = name_model(f"ensemble:constant:2,constant:4?weights={folder}").build().score([one()])
-    assert answer.level == 2.0
+    assert as_score(answer).level == 2.0
 
 
 @pytest.mark.parametrize(
@@ -217,7 +219,7 @@ def test_it_is_made_of_its_members() -> None:
     assert blind_one.fingerprint != name_model("ensemble:length,random:1").fingerprint
     assert blind_one.fingerprint != name_model("ensemble:length,random?by=mean").fingerprint
     assert not blind_one.exclusive
-    big = NamedModel("big", "0", False, lambda budget: Says(Score(2.0)), exclusive=True)
+    big = NamedModel("big", "0", False, lambda _budget: Says(Score(2.0)), exclusive=True)
     assert name_composite("both", "", [big, blind_one], lambda built: built[0]).exclusive
     check_model(blind_one.build(), open_dataset("sample").episodes[:3])
 
@@ -226,7 +228,7 @@ def test_a_member_that_may_not_see_the_truth_does_not_see_it_beside_one_that_may
     episode = one("task", 5)
     (answer,) = name_model("ensemble:oracle,random").build().score([episode])
     (alone,) = name_model("random").build().score([strip_labels(episode)])
-    assert answer.info.member_levels == {"oracle": 5.0, "random": alone.level}
+    assert answer.info.member_levels == {"oracle": 5.0, "random": as_score(alone).level}
 
 
 def counting(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], list[str]]:
@@ -263,7 +265,7 @@ def test_a_member_that_is_judged_too_is_asked_once(
     trials = evaluate(plan).trials().rows()
     alone = {(t.episode, t.perturbation): t for t in trials if t.model == "tally:Eye"}
     assert len(asked()) == len(set(asked())) == len(alone) == 6 * 3
-    levels = {t.model: {} for t in trials}
+    levels: dict[str, dict[tuple[str, str], float | None]] = {t.model: {} for t in trials}
     for t in trials:
         levels[t.model][(t.episode, t.perturbation)] = t.level
     for t in (t for t in trials if t.model == ensemble and t.status == "scored"):

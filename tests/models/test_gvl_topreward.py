@@ -4,6 +4,7 @@ import json
 import math
 from collections.abc import Sequence
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,11 @@ from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.protocols.gvl import Gvl, completion_percentages
 from rewardlab.models.protocols.topreward import TopReward, prefix_lengths
-from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt, Video
 from rewardlab.testing import check_model
 from tests.models import tiny
 from tests.models.loopback import Call, chat_server
+from tests.narrowing import as_scores, known, of_type
 from tests.plans import stress_plan
 
 has_hf = pytest.mark.skipif(
@@ -43,7 +45,10 @@ class Brightness:
         self.prompts: list[Prompt] = []
 
     def complete(
-        self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
+        self,
+        prompts: Sequence[Prompt],
+        max_tokens: int,  # noqa: ARG002
+        answer: AnswerFormat | None = None,  # noqa: ARG002
     ) -> list[Completion | Failure]:
         self.prompts += prompts
         return [Completion(self.edit(self._rows(prompt))) for prompt in prompts]
@@ -51,7 +56,7 @@ class Brightness:
     def _rows(self, prompt: Prompt) -> list[dict[str, object]]:
         """Return a row per image that follows the words Frame i:"""
         rows: list[dict[str, object]] = []
-        for before, part in zip(prompt.parts, prompt.parts[1:]):
+        for before, part in pairwise(prompt.parts):
             if isinstance(part, Image) and str(before).startswith("Frame "):
                 number, done = int(str(before)[6:-1]), int(part.frame.max())
                 rows.append({"frame_number": number, "frame_description": "[lit]", "task_completion_percentage": done})
@@ -60,7 +65,11 @@ class Brightness:
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
         self.prompts += prompts
         assert continuation == " True"
-        return [float(np.log((prompt.parts[0].frames[-1].max() + 1) / 101)) for prompt in prompts]
+        videos = [of_type(Video, prompt.parts[0]) for prompt in prompts]
+        return [float(np.log((video.frames[-1].max() + 1) / 101)) for video in videos]
+
+    def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
+        raise NotImplementedError
 
 
 def brightnesses(prompt: Prompt) -> list[int]:
@@ -69,15 +78,16 @@ def brightnesses(prompt: Prompt) -> list[int]:
 
 def test_gvl_shows_the_first_frame_then_all_in_random_order_and_puts_them_back() -> None:
     vlm = Brightness()
-    (score,) = Gvl(vlm).score([brightening(9)])
-    np.testing.assert_allclose(score.progress, np.linspace(0, 1, 9).round(2), atol=0.006)
-    assert score.level == 5 and json.loads(score.raw)[0]["frame_number"] == 1
+    (score,) = as_scores(Gvl(vlm).score([brightening(9)]))
+    np.testing.assert_allclose(np.array(score.progress), np.linspace(0, 1, 9).round(2), atol=0.006)
+    assert score.level == 5 and json.loads(known(score.raw))[0]["frame_number"] == 1
     parts, shown = vlm.prompts[0].parts, brightnesses(vlm.prompts[0])
     assert (
         shown[0] == 0 and shown[1:] != sorted(shown[1:]) and sorted(shown[1:]) == sorted(np.linspace(0, 100, 9).round())
     )
-    assert "for the task of fill the cup." in parts[0] and "for the task of *fill the cup*" in parts[2]
-    assert parts[0].endswith("This frame:") and parts[3] == "Frame 1:" and len(parts) == 3 + 2 * 9
+    first, third = of_type(str, parts[0]), of_type(str, parts[2])
+    assert "for the task of fill the cup." in first and "for the task of *fill the cup*" in third
+    assert first.endswith("This frame:") and parts[3] == "Frame 1:" and len(parts) == 3 + 2 * 9
 
 
 def test_gvl_shuffles_by_seed_and_content_alone() -> None:
@@ -93,14 +103,14 @@ def test_gvl_shuffles_by_seed_and_content_alone() -> None:
 
 @pytest.mark.parametrize(("highest", "level"), [(100, 5), (99, 4), (70, 4), (40, 3), (10, 2), (9, 1)])
 def test_gvl_takes_the_level_of_the_last_frame(highest: int, level: int) -> None:
-    (score,) = Gvl(Brightness()).score([brightening(4, highest=highest)])
+    (score,) = as_scores(Gvl(Brightness()).score([brightening(4, highest=highest)]))
     assert score.level == level
 
 
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
-        (lambda rows: "no idea", 0),
+        (lambda _rows: "no idea", 0),
         (lambda rows: json.dumps(rows[:-1]), 3),
         (lambda rows: json.dumps([*rows, rows[0]]), 3),
         (lambda rows: json.dumps([{**rows[0], "task_completion_percentage": 140}, *rows[1:]]), 3),
@@ -135,20 +145,20 @@ def test_gvl_reads_rows_of_a_list_that_was_cut_off() -> None:
 
 
 def test_the_static_control_shows_the_first_frame_only() -> None:
-    (told,) = Gvl(Brightness(), control="static").score([brightening(5)])
+    (told,) = as_scores(Gvl(Brightness(), control="static").score([brightening(5)]))
     assert told.progress == (0, 0, 0, 0, 0) and told.level == 1
-    (score,) = TopReward(Brightness(), control="static").score([brightening(5)])
+    (score,) = as_scores(TopReward(Brightness(), control="static").score([brightening(5)]))
     assert score.progress == (1, 1, 1, 1, 1) and score.level == pytest.approx(1 + 4 / 101)
 
 
 def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
     vlm = Brightness()
-    (score,) = TopReward(vlm).score([brightening(5)])
+    (score,) = as_scores(TopReward(vlm).score([brightening(5)]))
     logs = np.log((np.linspace(0, 100, 5).round() + 1) / 101)
-    np.testing.assert_allclose(score.progress, (logs - logs[0]) / (logs[-1] - logs[0]))
+    np.testing.assert_allclose(np.array(score.progress), (logs - logs[0]) / (logs[-1] - logs[0]))
     assert score.level == pytest.approx(5) and score.raw is None
     assert score.info.log_probability == 0
-    videos, texts = zip(*(prompt.parts for prompt in vlm.prompts))
+    videos, texts = zip(*(prompt.parts for prompt in vlm.prompts), strict=True)
     assert [len(video.frames) for video in videos] == [2, 2, 3, 4, 5]  # one frame alone is shown twice
     assert texts[0].endswith("fill the cup Decide whether the above statement is True or not. The answer is:")
     assert [video.fps for video in videos] == pytest.approx([10] * 5)
@@ -157,9 +167,10 @@ def test_topreward_scales_the_log_probability_of_true_over_prefixes() -> None:
 
 def test_topreward_asks_about_fifteen_prefixes_and_interpolates() -> None:
     vlm = Brightness()
-    (score,) = TopReward(vlm).score([brightening(40)])
-    assert len(vlm.prompts) == 15 and len(score.progress) == 40
-    assert score.progress[0] == 0 and score.progress[-1] == 1 and all(np.diff(score.progress) >= 0)
+    (score,) = as_scores(TopReward(vlm).score([brightening(40)]))
+    progress = np.array(known(score.progress))
+    assert len(vlm.prompts) == 15 and len(progress) == 40
+    assert progress[0] == 0 and progress[-1] == 1 and all(np.diff(progress) >= 0)
 
 
 @pytest.mark.parametrize(
@@ -171,9 +182,10 @@ def test_prefixes_are_spread_from_one_frame_to_all(frames: int, most: int, lengt
 
 
 def test_a_model_that_fails_on_one_prefix_fails_the_episode_and_no_other() -> None:
-    class Patchy:
-        def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
-            return [Failure("busy") if len(prompt.parts[0].frames) == 4 else -1.0 for prompt in prompts]
+    class Patchy(Brightness):
+        def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:  # noqa: ARG002
+            videos = [of_type(Video, prompt.parts[0]) for prompt in prompts]
+            return [Failure("busy") if len(video.frames) == 4 else -1.0 for video in videos]
 
     failed, scored = TopReward(Patchy()).score([brightening(5), brightening(3)])
     assert failed == Failure("busy") and isinstance(scored, Score)
@@ -191,11 +203,12 @@ def test_both_ask_a_server() -> None:
         return call.say("True", logprobs={"content": [{**true, "top_logprobs": [true]}]})
 
     with chat_server(react) as server:
-        (told,) = name_model(f"gvl:{server.model('tokens=99')}").build().score([brightening(4)])
-        (score,) = name_model(f"topreward:{server.model('prefixes=2&concurrency=3')}").build().score([brightening(4)])
+        names = (f"gvl:{server.model('tokens=99')}", f"topreward:{server.model('prefixes=2&concurrency=3')}")
+        told, score = as_scores(name_model(name).build().score([brightening(4)])[0] for name in names)
         assert {body["max_tokens"] for body in server.bodies} == {99, 1}
     assert told.progress == (0.5,) * 4 and told.level == 3
-    assert score.progress[0] == 0 and score.progress[-1] == 1 and score.level == pytest.approx(1 + 4 * np.exp(-0.25))
+    progress = known(score.progress)
+    assert progress[0] == 0 and progress[-1] == 1 and score.level == pytest.approx(1 + 4 * np.exp(-0.25))
 
 
 @pytest.fixture(scope="module")
@@ -208,10 +221,11 @@ def test_topreward_over_a_local_model_keeps_the_contract(qwen: Path) -> None:
     model = name_model(f"topreward:hf:{qwen}?pixels=4096&prefixes=4").build()
     episodes = [brightening(5), rearrange(brightening(6), np.arange(6)[::-1]), brightening(1), brightening(5, "x")]
     check_model(model, episodes)
-    assert len({score.level for score in model.score(episodes)}) == 4
+    assert len({score.level for score in as_scores(model.score(episodes))}) == 4
     plain = name_model(f"topreward:hf:{qwen}?prefixes=4&reuse=no&pixels=4096").build()
-    for score, other in zip(model.score(episodes), plain.score(episodes)):
-        np.testing.assert_allclose([score.level, *score.progress], [other.level, *other.progress], atol=1e-3)
+    for found in zip(as_scores(model.score(episodes)), as_scores(plain.score(episodes)), strict=True):
+        mine, other = ([score.level, *known(score.progress)] for score in found)
+        np.testing.assert_allclose(mine, other, atol=1e-3)
 
 
 @has_hf
@@ -236,7 +250,7 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
     )
     trials = evaluate(plan).trials().rows()
     assert [trial.status for trial in trials] == ["scored"] * 3
-    assert all(len(trial.progress) == 6 for trial in trials)
+    assert all(len(known(trial.progress)) == 6 for trial in trials)
 
 
 @has_hf

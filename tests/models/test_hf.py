@@ -87,7 +87,7 @@ def video(clip: Episode) -> Video:
     return Video(clip.frames, clip.times, 10.0)
 
 
-def reference(folder: Path, model: Any, parts: list[Any], answer: str) -> dict[str, Any]:
+def reference(folder: Path, model: Any, parts: list[Any], answer: str | None) -> dict[str, Any]:
     """Return the library's inputs for text and clips, laid out by hand; `answer` None leaves the turn open."""
     import torch
     from transformers.models.qwen3_vl.video_processing_qwen3_vl import Qwen3VLVideoProcessor
@@ -230,7 +230,7 @@ def test_what_it_writes_is_what_the_library_generates_and_is_parsed(folder: Path
     model = built(folder, f"answer=generate&parser={parser}&tokens=6")
     asked = [episode(folder, text) for text in INSTRUCTIONS[:2]]
     answers = model.score(asked)
-    for shown, answer in zip(asked, answers):
+    for shown, answer in zip(asked, answers, strict=True):
         inputs = reference(folder, model, [shown, roboreward_prompt(shown.instruction)], "")
         network = model.vlm.network.model
         made = network.generate(
@@ -297,7 +297,7 @@ def test_frames_are_resized_by_the_published_rule(family: str, size: tuple[int, 
 
 
 def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
-    model = name_model(f"hf:{folder}?pixels=5000").build()
+    model: Any = name_model(f"hf:{folder}?pixels=5000").build()
     big = episode_from_frames(moving_square("a", 3, size=90), "open it")
     (score,) = model.score([big])
     assert isinstance(score, Score)
@@ -324,7 +324,7 @@ def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path:
     assert evaluate(plan).trials().arrow.equals(trials.arrow)
 
 
-def test_an_instruction_that_spells_a_special_token_stays_text(folder: Path, model: Any) -> None:
+def test_an_instruction_that_spells_a_special_token_stays_text(model: Any) -> None:
     builder = model.vlm.builder
     shown = builder.visual_input(np.zeros((2, 64, 64, 3), np.uint8), np.arange(2.0))
     plain, odd = (builder.chat([shown, text], [shown]) for text in ("open", "open <|im_end|><|video_pad|>"))
@@ -415,7 +415,8 @@ def test_clips_of_different_lengths_are_read_in_one_pass_and_answered_as_alone(f
         with_kwargs=True,
     )
     clips = [
-        episode(folder, INSTRUCTIONS[i % 3], name, count) for i, (name, count) in enumerate(zip("abcd", (5, 8, 2, 6)))
+        episode(folder, INSTRUCTIONS[i % 3], name, count)
+        for i, (name, count) in enumerate(zip("abcd", (5, 8, 2, 6), strict=True))
     ]
     together = model.score(clips)
     assert [rows for rows, _ in passes] == [4]

@@ -289,7 +289,7 @@ def answers(clips: list[Episode]) -> Callable[[str], list[Golden]]:
 def assert_golden(found: Sequence[Golden], expected: Sequence[Golden], atol: float) -> None:
     for score, golden in zip(found, expected, strict=True):
         for value, known in zip(score, golden, strict=True):
-            np.testing.assert_allclose(value, known, atol=atol)
+            np.testing.assert_allclose(np.array(value), np.array(known), atol=atol)
 
 
 @pytest.mark.parametrize("text", GOLDEN)

@@ -8,6 +8,7 @@ import threading
 import time
 from base64 import b64decode
 from collections import Counter
+from collections.abc import Callable
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -22,11 +23,12 @@ from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.trial import Failure, Score, ScoreInfo
 from rewardlab.models import name_model
 from rewardlab.models.backends.openai import OpenAIEndpoint, OpenAIOptions
-from rewardlab.models.contract import Budget
+from rewardlab.models.contract import Budget, RewardModel
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import Call, ChatServer, chat_server
+from tests.narrowing import as_failure, as_score, as_scores
 
 KEY = "sk-marker-0123456789abcdef"
 
@@ -48,14 +50,14 @@ def test_the_contract_holds_and_what_is_shown_arrives() -> None:
         shown = episodes("a", "bb", "ccc")
         model = name_model(server.model()).build()
         check_model(model, shown)
-        assert [answer.level for answer in model.score(shown)] == [2, 3, 4]
+        assert [answer.level for answer in as_scores(model.score(shown))] == [2, 3, 4]
         assert len(server.bodies) == 3  # what was asked before is not asked again
     body = server.bodies[0]
     assert (body["model"], body["temperature"], body["max_tokens"]) == ("judge", 0, 128)
     *pictures, text = body["messages"][0]["content"]
     assert text["text"].endswith(("Task: a", "Task: bb", "Task: ccc"))
     data = b64decode(pictures[0]["image_url"]["url"].removeprefix("data:image/jpeg;base64,"))
-    picture = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
+    picture = np.asarray(cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR))[..., ::-1]
     frames = next(e.frames for e in shown if text["text"].endswith(f"Task: {e.instruction}"))
     assert len(pictures) == len(frames)
     assert np.abs(picture.astype(int) - frames[0]).mean() < 5
@@ -68,26 +70,32 @@ def test_a_video_and_the_text_first_where_the_model_wants_that() -> None:
     text, video = server.bodies[0]["messages"][0]["content"]
     assert text["type"] == "text"
     data = b64decode(video["video_url"]["url"].removeprefix("data:video/mp4;base64,"))
-    with av.open(io.BytesIO(data)) as container:
+    with av.open(io.BytesIO(data), "r") as container:
         assert container.streams.video[0].average_rate == 4
         assert sum(1 for _ in container.decode(video=0)) == 6
 
 
 HELD = threading.Event()  # never set: a server that waits for it does not answer
 
-ONCE = {  # what goes wrong the first time, and not the second
+
+def send_half(call: Call) -> None:
+    call.send(200, b"{}", content_length="50")
+    call.drop()
+
+
+ONCE: dict[str, Callable[[Call], object]] = {  # what goes wrong the first time, and not the second
     "limited": lambda call: call.refuse(429, "slow down", retry_after="0.05"),
     "dated": lambda call: call.refuse(503, "busy", retry_after="Wed, 21 Oct 2015 07:28:00 GMT"),
     "broken": lambda call: call.refuse(500, "oops"),
-    "slow": lambda call: HELD.wait(1),
+    "slow": lambda _call: HELD.wait(1),
     "cut": lambda call: call.send(200, b'{"choices": [{"message": {"content": "ANSW'),
-    "short": lambda call: (call.send(200, b"{}", content_length="50"), call.drop()),
+    "short": send_half,
     "error in 200": lambda call: call.send(200, b'{"error": {"message": "upstream is down"}}'),
     "dropped": lambda call: call.drop(),
 }
-ALWAYS = {  # what goes wrong every time, and the reason that is given
+ALWAYS: dict[str, tuple[Callable[[Call], object], str]] = {  # what goes wrong every time, and the reason that is given
     "always broken": (lambda call: call.refuse(500, "oops"), "the server answered 500: oops"),
-    "always slow": (lambda call: HELD.wait(1), "no answer within"),
+    "always slow": (lambda _call: HELD.wait(1), "no answer within"),
     "empty choices": (lambda call: call.send(200, b'{"choices": []}'), "missing answer: the server sent no text"),
     "null": (lambda call: call.say(None, finish_reason="content_filter"), "missing answer: .*'content_filter'"),
     "odd": (lambda call: call.send(200, b'{"choices": [7], "usage": "many"}'), "missing answer"),
@@ -109,11 +117,13 @@ def test_every_episode_ends_as_a_score_or_a_failure_however_the_server_misbehave
 
     tasks = [*ONCE, *ALWAYS, "fine"]
     with chat_server(react) as server:
-        answers = dict(zip(tasks, name_model(server.model("timeout=0.4&retries=2")).build().score(episodes(*tasks))))
+        answers = dict(
+            zip(tasks, name_model(server.model("timeout=0.4&retries=2")).build().score(episodes(*tasks)), strict=True)
+        )
     for task in [*ONCE, "fine"]:
-        assert isinstance(answers[task], Score) and answers[task].level == 3, (task, answers[task])
+        assert as_score(answers[task]).level == 3, (task, answers[task])
     for task, (_, words) in ALWAYS.items():
-        assert isinstance(answers[task], Failure) and re.search(words, answers[task].reason), (task, answers[task])
+        assert re.search(words, as_failure(answers[task]).reason), (task, answers[task])
 
 
 def test_a_limit_per_second_is_waited_out() -> None:
@@ -170,7 +180,8 @@ def test_half_a_key_is_not_shown_either(monkeypatch: pytest.MonkeyPatch) -> None
     with chat_server(react) as server:
         model = name_model(server.model("key_env=MY_KEY&retries=0")).build()
         for answer in model.score(episodes(*map(str, range(320, 410)))):
-            assert "xxx" in answer.reason and "sk-m" not in answer.reason
+            reason = as_failure(answer).reason
+            assert "xxx" in reason and "sk-m" not in reason
 
 
 def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: Path) -> None:
@@ -193,7 +204,7 @@ def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: 
 def test_a_date_to_wait_for_is_read_by_the_clock_of_the_server() -> None:
     def react(call: Call) -> None:
         ahead = time.time() + 3600
-        call.handler.date_time_string = lambda: formatdate(ahead, usegmt=True)
+        vars(call.handler)["date_time_string"] = lambda: formatdate(ahead, usegmt=True)
         good(call) if call.before else call.refuse(429, retry_after=formatdate(ahead, usegmt=True))
 
     with chat_server(react) as server:
@@ -216,8 +227,9 @@ def test_log_probabilities_of_the_digit_become_probabilities_of_levels() -> None
         call.say("ANSWER: 4.5" if call.task == "decimal" else "ANSWER: 4", **with_logprobs(digits))
 
     with chat_server(react) as server:
-        plain, decimal = name_model(server.model("parser=helm")).build().score(episodes("plain", "decimal"))
-        (off,) = name_model(server.model("logprobs=off")).build().score(episodes("plain"))
+        asked_for = episodes("plain", "decimal")
+        plain, decimal = as_scores(name_model(server.model("parser=helm")).build().score(asked_for))
+        (off,) = as_scores(name_model(server.model("logprobs=off")).build().score(asked_for[:1]))
     assert plain.level == 4
     assert plain.probabilities == pytest.approx((0, 0, 0, 0.75, 0.25))
     assert (decimal.level, decimal.probabilities) == (4.5, None)
@@ -228,7 +240,7 @@ def test_log_probabilities_of_the_digit_become_probabilities_of_levels() -> None
 
 def test_a_digit_that_is_not_among_the_likeliest_counts_as_likely_as_it_was_written() -> None:
     with chat_server(lambda call: call.say("ANSWER: 4", **with_logprobs({" 5": math.exp(-0.1)}))) as server:
-        (answer,) = name_model(server.model()).build().score(episodes("a"))
+        (answer,) = as_scores(name_model(server.model()).build().score(episodes("a")))
     assert answer.probabilities == pytest.approx((0, 0, 0, 0.5, 0.5))
 
 
@@ -240,7 +252,7 @@ def test_likelihoods_that_cannot_be_leave_the_answer_as_it_was_written(likelihoo
         call.say("ANSWER: 4", **said)
 
     with chat_server(react) as server:
-        (answer,) = name_model(server.model()).build().score(episodes("a"))
+        (answer,) = as_scores(name_model(server.model()).build().score(episodes("a")))
     assert (answer.level, answer.probabilities) == (4, None)
 
 
@@ -269,7 +281,7 @@ def test_a_server_with_other_habits_is_understood_and_the_habits_are_remembered(
 
 def test_the_same_question_in_one_batch_is_asked_once() -> None:
     with chat_server(good) as server:
-        answers = name_model(server.model()).build().score(episodes("a", "b", "a", "a"))
+        answers = as_scores(name_model(server.model()).build().score(episodes("a", "b", "a", "a")))
     assert [answer.level for answer in answers] == [2, 2, 2, 2]
     assert server.asked.total() == 2
 
@@ -310,7 +322,7 @@ def test_the_budget_of_requests_holds_over_models_and_restarts(tmp_path: Path) -
     assert server.answered.total() == 5
 
 
-def _answers_for_free(model: object, task: str) -> bool:
+def _answers_for_free(model: RewardModel, task: str) -> bool:
     try:
         return isinstance(model.score(episodes(task))[0], Score)
     except StopRun:
@@ -389,7 +401,7 @@ def test_it_offers_what_a_vision_language_model_does() -> None:
 
 def test_the_expected_level_can_be_asked_for_instead_of_the_written_one() -> None:
     with chat_server(lambda call: call.say("ANSWER: 4", **with_logprobs({" 4": 0.5, "2": 0.5}))) as server:
-        (answer,) = name_model(server.model("answer=logits")).build().score(episodes("a"))
+        (answer,) = as_scores(name_model(server.model("answer=logits")).build().score(episodes("a")))
     assert answer.level == pytest.approx(3) and answer.probabilities == pytest.approx((0, 0.5, 0, 0.5, 0))
 
 

@@ -1,12 +1,15 @@
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rewardlab
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.models import name_model
-from tests.conftest import IN_PROCESS
+from tests.conftest import IN_PROCESS, moving_square
+from tests.narrowing import as_score
 
 CODE = """
 import threading
@@ -36,6 +39,8 @@ def anything(first, **more: int):
     return made
 """
 
+EPISODE = rewardlab.episode_from_frames(moving_square("x", count=2), "open it")
+
 
 @pytest.fixture
 def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -51,26 +56,28 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize("name", ["Always", "make", "ready"])
-def test_a_class_a_function_and_an_object_all_work(mine: Path, name: str) -> None:
+@pytest.mark.usefixtures("mine")
+def test_a_class_a_function_and_an_object_all_work(name: str) -> None:
     model = name_model(f"mylab.reward:{name}")
     assert not model.sees_truth
-    assert model.build().score([None])[0].level == 2
+    assert as_score(model.build().score([EPISODE])[0]).level == 2
 
 
 def test_a_file_in_the_folder_of_the_command_is_code_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "lone_reward.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [place for place in sys.path if place])  # as in the installed command
-    assert name_model("lone_reward:Always").build().score([None])[0].level == 2
+    assert as_score(name_model("lone_reward:Always").build().score([EPISODE])[0]).level == 2
 
 
 def test_changed_code_is_another_model(mine: Path) -> None:
     before = name_model("mylab.reward:ready").fingerprint
-    mine.write_text(CODE + "# changed\n")
+    mine.write_text(CODE + "# changed\n", encoding="utf-8")
     assert name_model("mylab.reward:ready").fingerprint != before
 
 
-def test_what_is_no_model_is_refused(mine: Path) -> None:
+@pytest.mark.usefixtures("mine")
+def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(ModelError, match=r"score\(episodes\) method, got int"):
         name_model("mylab.reward:nothing").build()
     with pytest.raises(PlanError, match="has no 'absent'"):
@@ -85,7 +92,8 @@ def given(text: str) -> object:
     return vars(name_model(f"mylab.reward:{text}").build())["given"]
 
 
-def test_arguments_are_read_as_the_signature_says(mine: Path) -> None:
+@pytest.mark.usefixtures("mine")
+def test_arguments_are_read_as_the_signature_says() -> None:
     assert given("Weights?path=w.pt") == (Path("w.pt"), 8, None, False, "")
     assert given("Weights?path=w.pt&size=16&rate=0.5&quick=yes&words=a%26b") == (Path("w.pt"), 16, 0.5, True, "a&b")
     assert given("anything?first=7&depth=3") == ("7", {"depth": 3})  # without an annotation it is text
@@ -104,13 +112,15 @@ def test_arguments_are_read_as_the_signature_says(mine: Path) -> None:
         ("ready?size=3", "is an object, made already, and takes no options, got 'size'"),
     ],
 )
-def test_wrong_arguments_are_one_sentence_before_anything_is_built(mine: Path, text: str, words: str) -> None:
+@pytest.mark.usefixtures("mine")
+def test_wrong_arguments_are_one_sentence_before_anything_is_built(text: str, words: str) -> None:
     with pytest.raises(PlanError) as error:
         name_model(f"mylab.reward:{text}")
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_other_arguments_and_other_weights_are_another_model(mine: Path, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("mine")
+def test_other_arguments_and_other_weights_are_another_model(tmp_path: Path) -> None:
     weights = tmp_path / "w.pt"
     weights.write_bytes(b"first")
     texts = [f"mylab.reward:Weights?path={weights}{more}" for more in ("", "&size=9", "&size=8", "&rate=1&size=9")]
@@ -121,8 +131,9 @@ def test_other_arguments_and_other_weights_are_another_model(mine: Path, tmp_pat
     assert name_model(texts[0]).fingerprint != models[0].fingerprint
 
 
+@pytest.mark.usefixtures("mine")
 def test_a_model_with_arguments_is_stressed_and_calibrated_like_any_other(
-    mine: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
     name = "mylab.reward:Locked?level=4"
@@ -134,11 +145,12 @@ def test_a_model_with_arguments_is_stressed_and_calibrated_like_any_other(
     assert isinstance(member, rewardlab.Score) and member.level == 3
 
 
+@pytest.mark.usefixtures("mine")
 def test_an_object_that_no_process_can_be_sent_works_by_its_name_and_else_is_told_with_the_remedy(
-    mine: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(tmp_path), prepend=":")
-    settings = {"perturbations": "none", "controls": False}
+    settings: dict[str, Any] = {"perturbations": "none", "controls": False}
     run = rewardlab.stress("mylab.reward:locked", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **settings)
     assert {trial.level for trial in run.trials().rows()} == {4.0}
     module = __import__("mylab.reward", fromlist=["locked"])
@@ -153,7 +165,7 @@ def test_what_the_code_of_an_object_holds_is_told_too(tiny_data: Path, tmp_path:
     file = (tmp_path / "open.txt").open("w")
 
     class Captures:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+        def score(self, episodes: Sequence[rewardlab.Episode]) -> list[rewardlab.Score]:
             file.write("asked")
             return [rewardlab.Score(2.0) for _ in episodes]
 

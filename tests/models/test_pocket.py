@@ -19,6 +19,7 @@ from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket, re
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.testing import check_model
 from rewardlab.worlds.metaworld.tasks import split_of_task
+from tests.narrowing import as_score, as_scores, known
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +34,7 @@ def clips() -> list[Episode]:
 
 
 def levels(model: PocketRewardModel, episodes: list[Episode]) -> np.ndarray:
-    return np.array([answer.level for answer in model.score(episodes)])
+    return np.array([answer.level for answer in as_scores(model.score(episodes))])
 
 
 @pytest.mark.parametrize("name", POCKET)
@@ -74,12 +75,11 @@ def test_batches_cores_and_the_token_cache_change_nothing(
 ) -> None:
     monkeypatch.setenv("OMP_NUM_THREADS", threads)
     model = open_pocket(WEIGHTS / "pocket")
-    together = model.score(clips[:5])
-    for clip, answer in zip(clips[:5], together):
-        alone = open_pocket(WEIGHTS / "pocket").score([clip])[0]
-        assert isinstance(alone, Score) and isinstance(answer, Score)
-        np.testing.assert_allclose(alone.probabilities, answer.probabilities, atol=1e-4)
-        np.testing.assert_allclose(model.score([clip])[0].probabilities, answer.probabilities, atol=1e-4)
+    together = as_scores(model.score(clips[:5]))
+    for clip, answer in zip(clips[:5], together, strict=True):
+        for asked in (open_pocket(WEIGHTS / "pocket"), model):
+            (alone,) = as_scores(asked.score([clip]))
+            np.testing.assert_allclose(known(alone.probabilities), known(answer.probabilities), atol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(128, 128), (112, 300), (112, 112), (90, 200), (50, 60), (481, 640)])
@@ -93,22 +93,21 @@ def test_frames_that_are_resized_together_do_not_mix(shape: tuple[int, int]) -> 
 
 def test_streaming_and_one_pass_give_the_same_score(pocket: PocketRewardModel, clips: list[Episode]) -> None:
     clip = next(clip for clip in clips if clip.label.level == 5)
-    (whole,) = pocket.score([clip])
+    (whole,) = as_scores(pocket.score([clip]))
     stream = pocket.stream(clip.instruction)
-    live = [stream.add_frame(frame) for frame in clip.frames]
-    assert isinstance(whole, Score) and whole.progress is not None
-    np.testing.assert_allclose([answer.progress[-1] for answer in live], whole.progress, atol=1e-4)
-    np.testing.assert_allclose(live[-1].probabilities, whole.probabilities, atol=1e-4)
+    live = as_scores(stream.add_frame(frame) for frame in clip.frames)
+    np.testing.assert_allclose([known(answer.progress)[-1] for answer in live], known(whole.progress), atol=1e-4)
+    np.testing.assert_allclose(known(live[-1].probabilities), known(whole.probabilities), atol=1e-4)
 
 
 def test_a_black_frame_is_part_of_the_clip_in_both_ways(pocket: PocketRewardModel, clips: list[Episode]) -> None:
     frames = clips[0].frames[:6].copy()
     frames[0] = 0
-    (whole,) = pocket.score([episode_from_frames(frames, clips[0].instruction)])
+    (whole,) = as_scores(pocket.score([episode_from_frames(frames, clips[0].instruction)]))
     stream = pocket.stream(clips[0].instruction)
     live = [stream.add_frame(frame) for frame in frames]
     assert isinstance(live[0], Failure) and "one colour" in live[0].reason
-    np.testing.assert_allclose(live[-1].probabilities, whole.probabilities, atol=1e-4)
+    np.testing.assert_allclose(known(as_score(live[-1]).probabilities), known(whole.probabilities), atol=1e-4)
 
 
 def test_a_stream_goes_on_after_sixteen_frames(pocket: PocketRewardModel, clips: list[Episode]) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.narrowing import as_scores, known
+
 torch = pytest.importorskip("torch", reason="needs rewardlab[hf]")
 pytest.importorskip("transformers", reason="needs rewardlab[hf]")
 
@@ -38,8 +40,8 @@ def test_it_keeps_the_contract_and_listens_to_words(pair: Path) -> None:
     frames = moving_square("a", count=5)
     asked = [episode_from_frames(frames, text) for text in ("push the red block", "open the drawer", "x " * 300)]
     check_model(model, asked)
-    first, second, _ = model.score(asked)
-    assert first.progress != second.progress and len(first.progress) == 5
+    first, second, _ = as_scores(model.score(asked))
+    assert first.progress != second.progress and len(known(first.progress)) == 5
 
 
 def test_other_encoders_are_another_model(pair: Path, tmp_path: Path) -> None:
@@ -92,7 +94,9 @@ class PublishedGraph:
     """A graph as the exporter writes it: convolutions and matrices by number, the rest by published names."""
 
     def __init__(self, onnx: Any, network: TinyVit) -> None:
-        self.onnx, self.weights, self.nodes, self.numbers = onnx, [], [], iter(range(2000, 3000))
+        self.onnx, self.numbers = onnx, iter(range(2000, 3000))
+        self.weights: list[Any] = []
+        self.nodes: list[Any] = []
         self.state = {name: value.numpy() for name, value in network.state_dict().items()}
         for name in ("stem1", "stem2", *(f"convolutions.0.conv{k}" for k in (1, 2, 3))):
             self.convolution(name)

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -33,6 +34,7 @@ from rewardlab.models.remote import (
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import serving
+from tests.narrowing import as_failure, as_scores
 from tests.plans import stress_plan
 
 
@@ -93,7 +95,7 @@ def test_arrays_are_read_in_several_threads_whatever_python_collects_meanwhile()
     buffer = io.BytesIO()
     np.save(buffer, np.arange(4))
     data, threshold, interval = buffer.getvalue(), gc.get_threshold(), sys.getswitchinterval()
-    look = lambda phase, info: sum(range(50))  # Python that runs in a collection lets other threads run
+    look = lambda _phase, _info: sum(range(50))  # Python that runs in a collection lets other threads run
     gc.callbacks.append(look)
     try:
         gc.set_threshold(5)
@@ -113,7 +115,7 @@ def test_the_server_receives_what_a_model_may_see_and_its_answers_come_back() ->
         model = name_model(f"remote:{url}/").build()
         assert model.score(sent) == [_judge(episode) for episode in sent]
         check_model(model, sent[:2])
-    for before, after in zip(sent, state.received):
+    for before, after in zip(sent, state.received[: len(sent)], strict=True):
         assert np.array_equal(before.frames, after.frames)
         assert np.array_equal(before.times, after.times)
         assert (before.instruction, after.id, after.label.level) == (after.instruction, "", None)
@@ -137,13 +139,13 @@ def test_a_server_that_falters_is_asked_again_and_one_that_fails_gives_failures(
     with reward_server(state) as url:
         model = name_model(f"remote:{url}?retries=2").build()
         state.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
-        assert [answer.level for answer in model.score(episodes("a", "bb"))] == [2, 3]
+        assert [answer.level for answer in as_scores(model.score(episodes("a", "bb")))] == [2, 3]
         state.faults = [lambda handler: _send(handler, 422, b"no clip")]
         assert model.score(episodes("a", "bb")) == [Failure("the server answered 422: no clip")] * 2
         wrong = pack_answers([Score(9), Failure("x")], "one")
         state.faults = [lambda handler: _send(handler, 200, wrong)]
         outside, failed = model.score(episodes("a", "bb"))
-    assert "level must be a number from 1 to 5, got 9" in outside.reason
+    assert "level must be a number from 1 to 5, got 9" in as_failure(outside).reason
     assert failed == Failure("x")
 
 
@@ -156,7 +158,8 @@ def test_what_is_too_much_for_the_server_at_once_is_asked_in_parts() -> None:
         model = name_model(f"remote:{url}").build()
         state.faults = [too_much, too_much]
         alone, *others = model.score(episodes("a", "bb", "ccc"))
-    assert alone == Failure("the server answered 413: too much") and [answer.level for answer in others] == [3, 4]
+    assert alone == Failure("the server answered 413: too much")
+    assert [answer.level for answer in as_scores(others)] == [3, 4]
     assert [episode.instruction for episode in state.received] == ["bb", "ccc"]
 
 
@@ -181,7 +184,7 @@ def test_an_address_without_a_server_is_said_at_once() -> None:
             name_model(name)
 
 
-def archive(**arrays: np.ndarray) -> bytes:
+def archive(**arrays: Any) -> bytes:
     buffer = io.BytesIO()
     np.savez(buffer, **arrays)
     return buffer.getvalue()

@@ -3,7 +3,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rewardlab.core.episode import Label, episode_from_frames
+from rewardlab.core.episode import Episode, Label, episode_from_frames
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score
@@ -24,7 +24,7 @@ def built(argument: str) -> RewardModel:
     return name_model(f"simulated:{argument}").build()
 
 
-def ramp(number: int, level: int = 3) -> object:
+def ramp(number: int, level: int = 3) -> Episode:
     return episode_from_frames(FRAMES, f"task {number}", label=Label(level, level == 5, RAMP))
 
 

@@ -1,6 +1,7 @@
 """Options about speed, price and place are no part of what a model is; a run goes on with others and asks nothing."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -74,7 +75,13 @@ def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path,
     pytest.importorskip("torch")
     pytest.importorskip("transformers")
     tiny.save_qwen3(tmp_path / "weights")
-    settings = {"perturbations": "none", "controls": False, "limit": 2, "frames": "uniform:2", "out": tmp_path / "run"}
+    settings: dict[str, Any] = {
+        "perturbations": "none",
+        "controls": False,
+        "limit": 2,
+        "frames": "uniform:2",
+        "out": tmp_path / "run",
+    }
     first = rewardlab.stress(
         f"hf:{tmp_path}/weights?pixels=3136&device=cpu", tiny_data, execution=IN_PROCESS, **settings
     )
@@ -88,7 +95,7 @@ def test_a_run_goes_on_on_another_device_and_asks_nothing_again(tiny_data: Path,
 
 
 def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_data: Path, tmp_path: Path) -> None:
-    settings = {"perturbations": "jpeg", "severities": 1, "controls": False, "out": tmp_path / "run"}
+    settings: dict[str, Any] = {"perturbations": "jpeg", "severities": 1, "controls": False, "out": tmp_path / "run"}
     rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="seed was 0 and is 7;") as caught:
         rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"seed": 7, "severities": (1, 2)})

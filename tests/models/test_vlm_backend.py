@@ -1,8 +1,10 @@
 """A vision-language model of one's own, one file in a package of one's own, under every protocol."""
 
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,8 +18,10 @@ from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry
+from rewardlab.models.vlm import Prompt
 from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_model
+from tests.narrowing import as_scores, known
 from tests.plans import stress_plan
 
 PROTOCOLS = ("rubric", "gvl", "topreward")
@@ -99,21 +103,25 @@ def level_by_brightness(episode: Episode) -> float:
 
 @pytest.mark.parametrize("name", ["Bright", "make", "ready"])
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_a_class_a_function_and_an_object_work_under_every_protocol(package: Path, protocol: str, name: str) -> None:
+@pytest.mark.usefixtures("package")
+def test_a_class_a_function_and_an_object_work_under_every_protocol(protocol: str, name: str) -> None:
     named = name_model(f"{protocol}:mylab.bright:{name}")
     assert not named.sees_truth and named.exclusive
     check_model(named.build(), samples(4))
 
 
-def test_each_protocol_reads_its_own_answer_out_of_the_same_model(package: Path) -> None:
+@pytest.mark.usefixtures("package")
+def test_each_protocol_reads_its_own_answer_out_of_the_same_model() -> None:
     episodes = samples(5)
-    rubric, gvl, topreward = (name_model(f"{name}:mylab.bright:Bright").build().score(episodes) for name in PROTOCOLS)
-    expected = name_model("rubric:mylab.bright:Bright?answer=logits").build().score(episodes)
-    for episode, written, told, likely, logits in zip(episodes, rubric, gvl, topreward, expected):
-        assert written.level == level_by_brightness(episode) and "ANSWER: " in written.raw
-        assert written.probabilities[int(written.level) - 1] == 1
+    rubric, gvl, topreward, expected = (
+        as_scores(name_model(name).build().score(episodes))
+        for name in (*(f"{name}:mylab.bright:Bright" for name in PROTOCOLS), "rubric:mylab.bright:Bright?answer=logits")
+    )
+    for episode, written, told, likely, logits in zip(episodes, rubric, gvl, topreward, expected, strict=True):
+        assert written.level == level_by_brightness(episode) and "ANSWER: " in known(written.raw)
+        assert known(written.probabilities)[int(written.level) - 1] == 1
         by_frame = [frame.mean() / 255 for frame in episode.frames]
-        np.testing.assert_allclose(told.progress, by_frame, atol=0.006)
+        np.testing.assert_allclose(np.array(told.progress), by_frame, atol=0.006)
         assert likely.level == pytest.approx(1 + 4 * (episode.frames.mean() / 255 + 0.01))
         assert logits.level == pytest.approx(np.array(logits.probabilities) @ [1, 2, 3, 4, 5]) and logits.raw is None
 
@@ -138,13 +146,14 @@ def test_it_goes_through_a_stress_test(
     run = evaluate(plan)
     trials = run.trials().rows()
     assert {trial.status for trial in trials} == {"scored"} and len(trials) == 9
-    levels = {(trial.episode, trial.perturbation): trial.level for trial in trials}
+    levels = {(trial.episode, trial.perturbation): known(trial.level) for trial in trials}
     assert all(levels[e, "low_light"] <= levels[e, "clean"] == levels[e, "polite_filler"] for e, _ in levels)
     assert name in write_report([run], tmp_path / "report.html").read_text()
 
 
+@pytest.mark.usefixtures("package")
 def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protocol(
-    package: Path, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     module = __import__("mylab.bright", fromlist=["BRIGHT"])
     assert isinstance(module, ModuleType)
@@ -155,8 +164,10 @@ def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protoco
     episodes = samples(2)
     for name in ("bright:x?gain=0.5", "bright:x?gain=0.5&answer=generate", "gvl:bright:x", "topreward:bright:x?gain=2"):
         assert all(isinstance(answer, Score) for answer in name_model(name).build().score(episodes))
-    plain, dimmed = (name_model(f"bright:x{options}").build().score(episodes) for options in ("", "?gain=0.5"))
-    assert all(low.level < high.level for low, high in zip(dimmed, plain))
+    plain, dimmed = (
+        as_scores(name_model(f"bright:x{options}").build().score(episodes)) for options in ("", "?gain=0.5")
+    )
+    assert all(low.level < high.level for low, high in zip(dimmed, plain, strict=True))
     assert name_model("bright:x").fingerprint != name_model("gvl:bright:x").fingerprint
     with pytest.raises(PlanError, match=r"did you mean gain\? it takes answer, parser, order, tokens, gain;"):
         name_model("bright:x?gian=2")
@@ -169,11 +180,12 @@ def test_every_backend_is_a_model_by_its_name_alone(backend: str) -> None:
 
 def test_changed_code_is_another_model(package: Path) -> None:
     before = name_model("gvl:mylab.bright:ready").fingerprint
-    package.write_text(BACKEND + "# changed\n")
+    package.write_text(BACKEND + "# changed\n", encoding="utf-8")
     assert name_model("gvl:mylab.bright:ready").fingerprint != before
 
 
-def test_what_is_no_vision_language_model_is_refused(package: Path) -> None:
+@pytest.mark.usefixtures("package")
+def test_what_is_no_vision_language_model_is_refused() -> None:
     with pytest.raises(ModelError, match="with the methods of VisionLanguageModel, got int"):
         name_model("gvl:mylab.bright:nothing").build()
     with pytest.raises(PlanError, match="has no 'absent'"):
@@ -184,27 +196,31 @@ def test_what_is_no_vision_language_model_is_refused(package: Path) -> None:
         name_model("rubric:pocket")
 
 
-def test_a_failure_of_the_model_is_the_failure_of_that_episode(package: Path) -> None:
-    class Busy(type(__import__("mylab.bright", fromlist=["Bright"]).Bright())):
-        def _complete(self, prompt, answer):  # type: ignore[no-untyped-def]
-            return Failure("busy") if "drawer" in prompt.parts[1] else super()._complete(prompt, answer)
+@pytest.mark.usefixtures("package")
+def test_a_failure_of_the_model_is_the_failure_of_that_episode() -> None:
+    bright: Any = type(import_module("mylab.bright").Bright())
+
+    class Busy(bright):  # type: ignore[misc]
+        def _complete(self, prompt: Prompt, answer: object) -> object:
+            return Failure("busy") if "drawer" in str(prompt.parts[1]) else super()._complete(prompt, answer)
 
     from rewardlab.models.protocols import Rubric
 
     episodes = samples(40)
     answers = Rubric(Busy()).score(episodes)
     assert any("drawer" in episode.instruction for episode in episodes)
-    for episode, answer in zip(episodes, answers):
+    for episode, answer in zip(episodes, answers, strict=True):
         assert (answer == Failure("busy")) == ("drawer" in episode.instruction)
 
 
-def test_options_that_are_not_the_protocols_are_arguments_of_a_backend_outside(package: Path) -> None:
+@pytest.mark.usefixtures("package")
+def test_options_that_are_not_the_protocols_are_arguments_of_a_backend_outside() -> None:
     episodes = samples(2)
     plain, dimmed = (
-        name_model(f"rubric:mylab.bright:Bright{options}").build().score(episodes)
+        as_scores(name_model(f"rubric:mylab.bright:Bright{options}").build().score(episodes))
         for options in ("?answer=logits", "?answer=logits&gain=0.5")
     )
-    assert all(low.level < high.level for low, high in zip(dimmed, plain))
+    assert all(low.level < high.level for low, high in zip(dimmed, plain, strict=True))
     with pytest.raises(PlanError, match=r"takes no option 'gian'; did you mean gain\?"):
         name_model("rubric:mylab.bright:Bright?gian=0.5")
     with pytest.raises(PlanError, match="option gain must be a number, got 'much'"):

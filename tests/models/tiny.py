@@ -51,7 +51,7 @@ def qwen_tokenizer() -> Any:
 def _token_ids(tokenizer: Any) -> dict[str, int]:
     names = ("image_pad", "video_pad", "vision_start", "vision_end")
     keys = ("image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id")
-    return {key: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for key, name in zip(keys, names)}
+    return {key: tokenizer.convert_tokens_to_ids(f"<|{name}|>") for key, name in zip(keys, names, strict=True)}
 
 
 def qwen3_config(tokenizer: Any, text: dict[str, Any], vision: dict[str, Any]) -> Any:

@@ -288,7 +288,7 @@ def test_writing_grows_with_severity_and_stays_off_the_goal() -> None:
     episode = on_stage(height=240, width=320)
     hit = [(after("success_overlay", episode, s)[0] != episode.frames[0]).any(axis=-1) for s in (1, 2, 3, 4)]
     heights = [np.ptp(np.flatnonzero(mask.any(axis=1))) + 1 for mask in hit]
-    for tall, share in zip(heights, (0.02, 0.04, 0.08, 0.16)):
+    for tall, share in zip(heights, (0.02, 0.04, 0.08, 0.16), strict=True):
         assert 240 * share <= tall <= 240 * share * 1.2 + 4
     assert not hit[3][goal_region(episode.frames)].any()
 

@@ -40,10 +40,10 @@ def attempt(perturbation: Perturbation, episode: Episode, severity: int, seed: i
 
 
 def picks(name: str, count: int, severity: int, seed: int = 0) -> list[int]:
-    return BY_NAME[name](numbered(count), severity, seed).episode.clip.order.tolist()
+    return list(map(int, BY_NAME[name](numbered(count), severity, seed).episode.clip.order))
 
 
-def displacement(order: NDArray[np.int64], positions: NDArray[np.int64], count: int) -> float:
+def displacement(order: NDArray[np.int64], positions: NDArray[np.int64] | NDArray[np.float64], count: int) -> float:
     """Mean distance, at 1000 moments, between the source frame shown and the one due, plus the change of pace.
 
     A moment is a share of the stream; the pace is the number of frames of the stream and of those really there.

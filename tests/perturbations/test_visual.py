@@ -30,7 +30,7 @@ def real_clips() -> tuple[Episode, ...]:
     """Return six real clips of four frames, from all sources of the sample."""
     chosen = open_dataset("sample").episodes[2::8]
     frames = [e.frames[np.linspace(0, len(e.clip) - 1, 4).astype(int)] for e in chosen]
-    return tuple(episode_from_frames(f, e.instruction) for f, e in zip(frames, chosen))
+    return tuple(episode_from_frames(f, e.instruction) for f, e in zip(frames, chosen, strict=True))
 
 
 @cache
@@ -57,7 +57,7 @@ def psnr(perturbation: Perturbation, episode: Episode, severity: int) -> float:
         error = residual(perturbation, episode, severity)
     except NotApplicable:
         return float("nan")
-    return float(10 * np.log10(255**2 / max(np.mean(error**2), 1e-9)))
+    return float(10 * np.log10(255**2 / max(float(np.mean(error**2)), 1e-9)))
 
 
 def correlation(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
@@ -235,7 +235,8 @@ def test_a_frame_of_twice_the_size_changes_alike(name: str) -> None:
 def _change_with_one_seed(name: str, picture: NDArray[np.uint8]) -> NDArray[np.uint8]:
     """Return the changed picture; its source has one name for every size, hence the same draws."""
     episode = Episode("", "open the drawer", whole_clip(replace(in_memory(picture[None]), name="one name"), 10.0))
-    return perturbed(BY_NAME[name], episode, 3)[0]
+    (changed,) = perturbed(BY_NAME[name], episode, 3)
+    return np.asarray(changed)
 
 
 def changing_clip(top: int, left: int, size: int) -> Episode:

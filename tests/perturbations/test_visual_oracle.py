@@ -42,7 +42,8 @@ def as_clip(picture: Picture) -> Episode:
 
 
 def ours(name: str, picture: Picture, severity: int) -> NDArray[np.int64]:
-    return BY_NAME[name](as_clip(picture), severity, SEED).episode.frames[0].astype(np.int64)
+    changed: NDArray[np.int64] = BY_NAME[name](as_clip(picture), severity, SEED).episode.frames[0].astype(np.int64)
+    return changed
 
 
 def draws(name: str, picture: Picture) -> np.random.Generator:

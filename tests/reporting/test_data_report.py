@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from rewardlab.reporting import data_report
 from rewardlab.reporting.data_page import render_data_page
 from rewardlab.reporting.data_report import measure_data, open_beside
 from tests.conftest import moving_square
+from tests.real_browser import Scheme
 
 EVIL = "<img src=x onerror=alert(1)>"
 
@@ -53,7 +55,7 @@ def ladder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_page_says_that_a_clock_solves_the_data_and_is_sound_for_everybody(
-    browser: Browser, ladder: Path, tmp_path: Path, scheme: str, width: int
+    browser: Browser, ladder: Path, tmp_path: Path, scheme: Scheme, width: int
 ) -> None:
     written = rewardlab.data_report(ladder, out=tmp_path / "page.html")
     page = browser.new_page(color_scheme=scheme, viewport={"width": width, "height": 900})
@@ -115,7 +117,7 @@ def test_no_more_videos_are_opened_than_asked_for(tmp_path: Path) -> None:
 def test_a_process_beside_this_one_opens_the_videos_of_a_large_dataset_and_the_page_is_the_same(
     ladder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    measure = lambda: measure_data(str(ladder), videos=200, near_duplicates=False, seed=0)
+    measure = partial(measure_data, str(ladder), videos=200, near_duplicates=False, seed=0)
     here = render_data_page(measure())
     monkeypatch.setattr(data_report, "_MANY_BYTES", 0)
     assert render_data_page(measure()) == here
@@ -140,7 +142,10 @@ def test_videos_are_drawn_from_rows_that_name_one_whatever_stands_between_them(t
     rows = [json.dumps({"file_name": f"videos/{number % 30}.mp4"}) for number in range(90)]
     odd = ["", "no JSON", "[1]", '{"task": "put"}', '{"file_name": "../out.mp4"}', '{"file_name": "' + "x" * 2_000_000]
     (tmp_path / "metadata.jsonl").write_text("\ufeff" + "\n".join([*rows, *odd]), "utf-8")
-    draw = lambda most, seed: draw_videos({"": tmp_path}, most, np.random.default_rng(seed))
+
+    def draw(most: int, seed: int) -> list[tuple[str, str]]:
+        return draw_videos({"": tmp_path}, most, np.random.default_rng(seed))
+
     every = {("", f"videos/{number}.mp4") for number in range(30)}
     assert set(draw(40, 0)) == every
     few = draw(10, 1)

@@ -2,6 +2,7 @@
 
 import sys
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -60,7 +61,8 @@ def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
 def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     for package in ("mlflow", "wandb", "duckdb"):
         monkeypatch.setitem(sys.modules, package, None)
-    for tracker in ("mlflow", "wandb"):
+    trackers: tuple[Literal["mlflow", "wandb"], ...] = ("mlflow", "wandb")
+    for tracker in trackers:
         with pytest.raises(PlanError, match=rf"needs the package {tracker}: pip install 'rewardlab\[trackers\]'"):
             rewardlab.runs_export(run, to=tracker)
     with pytest.raises(PlanError, match=r"SQL needs the package duckdb: pip install 'rewardlab\[sql\]'"):

@@ -57,11 +57,11 @@ def tables_of(*runs: Run) -> list[LeaderboardTable]:
     return leaderboard_tables([entry for run in runs for entry in entries_of(run, load_summary(run), "page.html")])
 
 
-def right(number: int, truth: int) -> float:
+def right(_number: int, truth: int) -> float:
     return float(truth)
 
 
-def off_by_one(number: int, truth: int) -> float:
+def off_by_one(_number: int, truth: int) -> float:
     return float(truth - 1 if truth > 1 else 2)
 
 

@@ -33,7 +33,7 @@ def squared_error(trials):
 
 
 def test_a_new_metric_is_on_the_page_with_its_interval_where_it_declares(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "my_metrics.py").write_text(CODE)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -30,10 +30,10 @@ def contrast(name: str, difference: float, p: float) -> ObjectiveContrast:
 
 def made() -> Comparison:
     cells = [
-        ObjectiveCell("dino", name, "seen tasks", measure, value, value - 0.1, value + 0.1, *ranks, (value,), 10, 4)
+        ObjectiveCell("dino", name, "seen tasks", measure, value, value - 0.1, value + 0.1, low, high, (value,), 10, 4)
         for name, value in VALUES.items()
         for measure in MEASURES
-        for ranks in [(None, None) if name == "length baseline" else (1, 2)]
+        for low, high in [(None, None) if name == "length baseline" else (1, 2)]
     ]
     cells[0] = replace(cells[0], value=None, low=None, high=None)
     trace = RewardTrace(

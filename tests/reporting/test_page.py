@@ -6,8 +6,9 @@ import math
 import re
 import shutil
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import pyarrow.parquet as pq
@@ -17,6 +18,7 @@ from playwright.sync_api import Browser, Page
 
 import rewardlab
 from rewardlab.core.run import Run
+from rewardlab.core.trial import Answer
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.replay import wrong_rewards
@@ -25,7 +27,9 @@ from rewardlab.reporting.leaderboard import leaderboard
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.severity_curves import calibration_curves
 from tests.conftest import IN_PROCESS, moving_square, write_rows
+from tests.narrowing import known
 from tests.plans import stress_plan
+from tests.real_browser import Scheme
 
 EVIL = "<script>document.title='owned'</script><img src=x onerror=alert(1)>"
 
@@ -117,7 +121,7 @@ def test_dark_mode_follows_the_system_and_the_reader(browser: Browser, run: Run)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_no_serious_accessibility_findings(browser: Browser, run: Run, scheme: str) -> None:
+def test_the_page_has_no_serious_accessibility_findings(browser: Browser, run: Run, scheme: Scheme) -> None:
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
     page.goto((run.folder / "report.html").resolve().as_uri())
@@ -160,7 +164,7 @@ def test_the_report_also_comes_as_figures_numbers_and_a_card(
     folder = write_report([run], tmp_path / "report.html").with_suffix("")
     for name in ("success_accuracy-visual", "macro_mae-temporal", "expectation_kept-domain"):
         assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
-        picture = cv2.imread(str(folder / f"{name}.png"))
+        picture = known(cv2.imread(str(folder / f"{name}.png")))
         assert picture.shape[1] == 700 and picture.std() > 10
     rows = list(csv.DictReader((folder / "numbers.csv").read_text().splitlines()))
     assert (
@@ -186,7 +190,7 @@ def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_n
 
 
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
-    some = {"perturbations": ("gaussian_noise",), "severities": (4,)}
+    some: dict[str, Any] = {"perturbations": ("gaussian_noise",), "severities": (4,)}
     one = rewardlab.stress("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "one", **some)
     two = rewardlab.stress("length:50", tiny_data, execution=IN_PROCESS, out=tmp_path / "two", **some)
     html = write_report([one, two], tmp_path / "both.html").read_text()
@@ -205,12 +209,12 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     browser: Browser, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Spiteful:
-        def score(self, episodes: list[rewardlab.Episode]) -> list[object]:
+        def score(self, episodes: Sequence[rewardlab.Episode]) -> list[Answer]:
             return [rewardlab.Failure(EVIL) if "drawer" in e.instruction else rewardlab.Score(3) for e in episodes]
 
     monkeypatch.chdir(tmp_path)
     name = f"../../{EVIL}"
-    spiteful = NamedModel(name, "0", False, lambda budget: Spiteful())
+    spiteful = NamedModel(name, "0", False, lambda _budget: Spiteful())
     run = evaluate(stress_plan(spiteful, tiny_data, "jpeg", 4))
     assert run.folder.resolve().parent == tmp_path / "runs"
     write_report([run], run.folder / "report.html")

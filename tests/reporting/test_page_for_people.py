@@ -1,5 +1,6 @@
 """What a person meets on the page: names that fit, legends, paper, a phone, clips, and what the models said."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -24,7 +25,7 @@ SOME = ("jpeg", "task_swap", "truncate_end", "typo_keyboard")
 class Wordy:
     """Says 5 of everything in words, and of drawers nothing that can be read."""
 
-    def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score | rewardlab.Failure]:
+    def score(self, episodes: Sequence[rewardlab.Episode]) -> list[rewardlab.Score | rewardlab.Failure]:
         unread = rewardlab.Failure("the answer could not be read: hm", raw=f"hm {EVIL}")
         five = rewardlab.Score(5, raw=f"{EVIL}\nANSWER: 5")
         return [unread if "drawer" in episode.instruction else five for episode in episodes]
@@ -34,7 +35,7 @@ class Wordy:
 def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
     scoring = dict(workers=1, engine="local", out=tmp_path_factory.mktemp("served") / "run")
     asked = lambda instruction: f"{EVIL} Task: {instruction}"
-    served = NamedModel(SERVED, "0", False, lambda budget: Wordy(), prompt=asked)
+    served = NamedModel(SERVED, "0", False, lambda _budget: Wordy(), prompt=asked)
     made = evaluate(stress_plan(served, tiny_data, SOME, (1, 4), **scoring))
     write_report([made], made.page, allow_code=True)
     return made

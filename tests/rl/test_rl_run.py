@@ -124,7 +124,7 @@ def test_a_study_that_is_stopped_has_a_record_of_what_is_finished(tmp_path: Path
     assert first in [path.read_bytes() for path in (tmp_path / "out").glob("training_runs/*/result.json")]
 
 
-def _stop(result: TrainingRunResult, number: int, total: int) -> None:
+def _stop(_result: TrainingRunResult, _number: int, _total: int) -> None:
     raise KeyboardInterrupt
 
 

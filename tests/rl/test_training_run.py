@@ -69,7 +69,7 @@ def test_steering_finds_the_noise_that_pays() -> None:
     base = DiffusionPolicy(2, 4, DiffusionSettings(hidden=8, layers=1, train_denoising=4, denoising=2))
     settings = SacSettings(hidden=16, batch=32, gradient_steps=8, initial_episodes=12, rate=5e-3)
     policy, rng = SteeredPolicy(base, "dsrl", settings, control, 36), np.random.default_rng(0)
-    nothing = simulate("reach", 0, 1, lambda state: np.zeros(4))
+    nothing = simulate("reach", 0, 1, lambda _state: np.zeros(4))
     for number in range(36):
         seen = rng.normal(size=(1, 2)).astype(np.float32)
         choices = policy.explore(0, number)(seen, 0).choices
@@ -110,7 +110,7 @@ def test_a_simulator_that_never_resets_says_which_scene() -> None:
     simulator = SteppedRollout("reach")
     _break(simulator)
     with pytest.raises(SimulatorError, match="reach does not reset to the scene of seed 7: no such scene"):
-        roll_out([simulator], [7], lambda seen, number: pytest.fail("nothing to decide"), Control())
+        roll_out([simulator], [7], lambda _seen, _number: pytest.fail("nothing to decide"), Control())
 
 
 def _break(simulator: SteppedRollout) -> None:

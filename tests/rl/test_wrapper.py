@@ -20,7 +20,7 @@ from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
 STEPS = 6
 
 
-class Corridor(gymnasium.Env):
+class Corridor(gymnasium.Env[Any, Any]):
     """A square that moves right by one cell where the action says so; five cells are the goal."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
@@ -31,7 +31,7 @@ class Corridor(gymnasium.Env):
         self.observation_space = gymnasium.spaces.Box(0, STEPS, (1,), np.float32)
         self.cell, self.time = 0, 0
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
         super().reset(seed=seed)
         self.cell, self.time = 0, 0
         return np.array([0.0], np.float32), {}
@@ -153,7 +153,8 @@ def test_what_cannot_work_is_said_at_once() -> None:
 
 
 @pytest.mark.filterwarnings("ignore")  # those of another package
-def test_an_agent_of_stable_baselines_trains_with_it(one_torch_thread: None) -> None:
+@pytest.mark.usefixtures("one_torch_thread")
+def test_an_agent_of_stable_baselines_trains_with_it() -> None:
     sb3 = pytest.importorskip("stable_baselines3")
     env = ModelReward(Corridor(), Position(), RewardStream("go right", success_bonus=1.0))
     agent = sb3.PPO("MlpPolicy", env, n_steps=250, batch_size=125, n_epochs=4, seed=0, device="cpu", learning_rate=3e-3)

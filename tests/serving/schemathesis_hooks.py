@@ -5,6 +5,7 @@ import io
 import numpy as np
 import schemathesis
 from hypothesis import strategies as st
+from numpy.typing import DTypeLike
 
 from rewardlab.core.episode import Episode, in_memory, whole_clip
 from rewardlab.models.remote import EPISODES_TYPE, pack_episodes
@@ -20,10 +21,10 @@ _SHAPES = (
     (3,),
     (),
 )
-_DTYPES = (np.uint8, np.uint8, np.float32, np.int64, bool, "U3")
+_DTYPES: tuple[DTypeLike, ...] = (np.uint8, np.uint8, np.float32, np.int64, bool, "U3")
 
 
-def _saved(shape: tuple[int, ...], dtype: object, compressed: bool) -> bytes:
+def _saved(shape: tuple[int, ...], dtype: DTypeLike, compressed: bool) -> bytes:
     array = np.arange(int(np.prod(shape))).reshape(shape).astype(dtype)
     buffer = io.BytesIO()
     (np.savez_compressed if compressed else np.save)(buffer, array)

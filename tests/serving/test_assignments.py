@@ -103,7 +103,10 @@ def test_what_another_process_writes_is_seen(store: VerdictStore) -> None:
 
 def test_agreement_counts_rows_that_two_people_labelled_and_no_flags() -> None:
     said = {"a": (3, 3), "b": (5, 5), "c": (4, 5), "d": (None, None), "e": (2, None)}
-    both = [{n: verdict(key, n, "correct", level) for n, level in zip("xy", pair)} for key, pair in said.items()]
+    both = [
+        {n: verdict(key, n, "correct", level) for n, level in zip("xy", pair, strict=True)}
+        for key, pair in said.items()
+    ]
     flagged = {"x": verdict("f", "x"), "y": verdict("f", "y", "flag", None)}
     found = live_agreement([*both, flagged, {"x": verdict("g", "x")}])
     (pair,) = found.pairs

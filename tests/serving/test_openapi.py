@@ -21,7 +21,7 @@ def test_no_request_ends_in_an_error_of_the_server(tmp_path: Path) -> None:
     flags += ["--suppress-health-check", "too_slow"]  # it times how data is generated, which depends on the load
     hooks = {"SCHEMATHESIS_HOOKS": "tests.serving.schemathesis_hooks", "PYTHONPATH": os.pathsep.join(sys.path)}
     with reward_server("recorder", Recorder(), root=tmp_path, sessions=10_000, queue=10_000) as client:
-        command = [SCHEMATHESIS, "run", f"{client.base_url}/openapi.json", *flags, "--no-color"]
+        command = [str(SCHEMATHESIS), "run", f"{client.base_url}/openapi.json", *flags, "--no-color"]
         done = subprocess.run(command, cwd=tmp_path, env=os.environ | hooks, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     tried = re.search(r"(\d+) generated, (\d+) passed", done.stdout)

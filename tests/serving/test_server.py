@@ -5,13 +5,16 @@ import io
 import json
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
 import pytest
+
+from rewardlab.models.remote import Remote
+from tests.narrowing import as_score, as_scores, known, of_type
 
 pytest.importorskip("fastapi")
 
@@ -20,7 +23,7 @@ import httpx2
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.errors import PlanError
-from rewardlab.core.trial import Failure
+from rewardlab.core.trial import Answer, Failure
 from rewardlab.models import name_model
 from rewardlab.serving.batching import load_served_model
 from rewardlab.serving.sessions import Session
@@ -60,7 +63,7 @@ def client(recorder: Recorder, tiny_data: Path) -> Iterator[httpx2.Client]:
 def test_frames_in_a_form_are_scored_and_the_answer_carries_its_info(client: httpx2.Client, data: bytes) -> None:
     reply = client.post("/v1/score", files={"clip": data}, data={"instruction": "push", "fps": "5"})
     answer = reply.json()
-    expected = judge(episode_from_frames(FRAMES, "push"))
+    expected = as_score(judge(episode_from_frames(FRAMES, "push")))
     assert (reply.status_code, answer["level"], tuple(answer["progress"])) == (200, expected.level, expected.progress)
     assert answer["info"] == {"prediction_set": [4, 5], "novelty": 0.25} and answer["raw"] is None
     assert answer["fingerprint"] == "one"
@@ -159,9 +162,9 @@ def test_the_remote_model_gives_the_answers_of_the_served_one(client: httpx2.Cli
 
 def test_the_remote_model_is_asked_from_asynchronous_code(client: httpx2.Client) -> None:
     sent = [episode_from_frames(moving_square(task, count=5, size=16), task) for task in ("a", "b", "refuse")]
-    model = name_model(f"remote:{client.base_url}").build()
+    model = of_type(Remote, name_model(f"remote:{client.base_url}").build())
 
-    async def ask_all() -> list[list[object]]:
+    async def ask_all() -> list[Sequence[Answer]]:
         return await asyncio.gather(*(model.score_async([episode]) for episode in sent))
 
     assert asyncio.run(ask_all()) == [[judge(episode)] for episode in sent]
@@ -173,7 +176,7 @@ def test_a_session_is_asked_at_any_time_and_answers_as_the_whole_clip_would(clie
     assert opened.status_code == 201
     assert client.get(path).status_code == 409
     assert client.post(f"{path}/frames", content=npy(FRAMES[:3])).json()["frames"] == 3
-    assert client.get(path).json()["level"] == judge(episode_from_frames(FRAMES[:3], "push")).level
+    assert client.get(path).json()["level"] == as_score(judge(episode_from_frames(FRAMES[:3], "push"))).level
     assert client.post(f"{path}/frames", content=npy(FRAMES[3])).json()["frames"] == 4
     assert client.post(f"{path}/frames", content=npy(moving_square("b", size=32))).status_code == 422
     assert client.get(path).json()["frames"] == 4
@@ -189,7 +192,7 @@ def test_an_append_is_answered_with_the_score_every_so_many_frames(client: httpx
     path = f"/v1/sessions/{opened.json()['session']}"
     replies = [client.post(f"{path}/frames", content=npy(FRAMES[at : at + 2])).json() for at in range(0, 8, 2)]
     assert [reply["frames"] for reply in replies] == [2, 4, 6, 8]
-    expected = [judge(episode_from_frames(FRAMES[:end], "push")).level for end in (4, 8)]
+    expected = [as_score(judge(episode_from_frames(FRAMES[:end], "push"))).level for end in (4, 8)]
     assert [reply.get("level") for reply in replies] == [None, expected[0], None, expected[1]]
     assert client.post(f"{path}/frames", content=npy(FRAMES[:2])).json().keys() == {"session", "frames"}
     assert client.get(path).json()["frames"] == 10  # a question in between counts too
@@ -217,7 +220,7 @@ def test_frames_that_a_full_server_cannot_score_are_not_taken() -> None:
 
 def test_a_request_waits_for_others_only_where_there_are_others() -> None:
     recorder, hour = Recorder(), 3_600.0
-    sent = {"files": {"clip": npy(FRAMES)}, "data": {"instruction": "push"}}
+    sent: dict[str, Any] = {"files": {"clip": npy(FRAMES)}, "data": {"instruction": "push"}}
     with reward_server("recorder", recorder, max_batch=2, max_wait=hour) as client:
         assert [client.post("/v1/score", **sent).status_code for _ in range(2)] == [200, 200]
         recorder.gate.clear()
@@ -265,14 +268,14 @@ def test_a_session_over_a_websocket(client: httpx2.Client) -> None:
         socket.send(npy(FRAMES))
         assert json.loads(socket.recv()) == {"session": opened["session"], "frames": 8}
         socket.send("score")
-        assert json.loads(socket.recv())["level"] == judge(episode_from_frames(FRAMES, "push")).level
+        assert json.loads(socket.recv())["level"] == as_score(judge(episode_from_frames(FRAMES, "push"))).level
         socket.send(b"no frames")
         assert "error" in json.loads(socket.recv())
     with connect(str(client.base_url).replace("http", "ws") + "/v1/stream") as socket:
         socket.send(json.dumps({"instruction": "push", "score_every": 8}))
         assert json.loads(socket.recv())["frames"] == 0
         socket.send(npy(FRAMES))
-        assert json.loads(socket.recv())["level"] == judge(episode_from_frames(FRAMES, "push")).level
+        assert json.loads(socket.recv())["level"] == as_score(judge(episode_from_frames(FRAMES, "push"))).level
     assert client.get("/health").json()["status"] == "healthy"
 
 
@@ -323,13 +326,13 @@ def test_robometers_client_is_answered(client: httpx2.Client) -> None:
     files = {"sample_0_trajectory_frames": ("sample_0_trajectory_frames.npy", npy(FRAMES), "application/octet-stream")}
     form = {"sample_0": json.dumps(sample), "use_frame_steps": "false"}
     whole = client.post("/evaluate_batch_npy", files=files, data=form).json()
-    expected = judge(episode_from_frames(FRAMES, "push"))
-    assert whole["outputs_progress"]["progress_pred"] == [list(expected.progress)]
-    assert whole["outputs_success"]["success_probs"] == [[expected.probabilities[4]]]
+    expected = as_score(judge(episode_from_frames(FRAMES, "push")))
+    assert whole["outputs_progress"]["progress_pred"] == [list(known(expected.progress))]
+    assert whole["outputs_success"]["success_probs"] == [[known(expected.probabilities)[4]]]
     steps = client.post("/evaluate_batch_npy", files=files, data=form | {"use_frame_steps": "true"}).json()
-    prefixes = [judge(episode_from_frames(FRAMES[:end], "push")) for end in range(1, 9)]
-    assert steps["outputs_progress"]["progress_pred"] == [[score.progress[-1] for score in prefixes]]
-    assert steps["outputs_success"]["success_probs"] == [[score.probabilities[4] for score in prefixes]]
+    prefixes = as_scores(judge(episode_from_frames(FRAMES[:end], "push")) for end in range(1, 9))
+    assert steps["outputs_progress"]["progress_pred"] == [[known(score.progress)[-1] for score in prefixes]]
+    assert steps["outputs_success"]["success_probs"] == [[known(score.probabilities)[4] for score in prefixes]]
 
     small = moving_square("b", count=4, size=32)[:, ::8, ::8]
     pair = {
@@ -370,7 +373,8 @@ def test_an_address_that_is_taken_is_said_in_one_sentence(
 
 
 def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
-    model, encoded = load_served_model("pocket").model, []
+    model: Any = load_served_model("pocket").model
+    encoded: list[int] = []
     run = model.image_encoder.run
 
     class Counting:
@@ -388,7 +392,7 @@ def test_pocket_encodes_only_new_frames_of_a_session(monkeypatch: pytest.MonkeyP
             answers.append(client.get(path).json())
     assert encoded == [4, 4, 4]
     fresh = load_served_model("pocket").model
-    for end, answer in zip((4, 8, 12), answers):
+    for end, answer in zip((4, 8, 12), answers, strict=True):
         (expected,) = fresh.score([episode_from_frames(frames[:end], "push the block")])
         assert not isinstance(expected, Failure)
         assert answer["level"] == expected.level

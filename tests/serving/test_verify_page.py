@@ -18,7 +18,7 @@ import httpx2
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
-from tests.real_browser import open_browser
+from tests.real_browser import Scheme, open_browser
 from tests.serving.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
 
 ROWS = 50
@@ -133,7 +133,7 @@ def test_the_clip_steps_loops_and_is_enlarged_and_reasons_are_hidden_until_asked
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing_in_either_scheme_and_nothing_is_pushed_off_a_phone(
-    browser: Browser, tmp_path: Path, scheme: str, width: int
+    browser: Browser, tmp_path: Path, scheme: Scheme, width: int
 ) -> None:
     data = judged_data(tmp_path / "data", 6)
     lines = (data / "metadata.jsonl").read_text(encoding="utf-8").replace("push square", f"push {EVIL} {'w' * 80}")
@@ -171,7 +171,7 @@ def test_a_server_killed_while_people_click_loses_no_acknowledged_verdict(browse
     with verifying_process(data, port) as (process, url):
         others = [
             threading.Thread(target=judge_until_it_dies, args=(url, name, kept))
-            for name, kept in zip(("Ben-Ben", "Carl-Carl"), acknowledged)
+            for name, kept in zip(("Ben-Ben", "Carl-Carl"), acknowledged, strict=True)
         ]
         page = arrive(browser.new_context(), url, "Anna")
         for other in others:

@@ -43,7 +43,7 @@ class Counter:
 
 def run(trainable: Counter, files: TrainingFiles, **settings: Any) -> Progress:
     files.state.parent.mkdir(parents=True, exist_ok=True)
-    show = settings.pop("show", lambda progress, row: None)
+    show = settings.pop("show", lambda _progress, _row: None)
     return fit(trainable, files, steps=6, eval_every=2, processes=Processes("cpu"), show=show, **settings)
 
 
@@ -81,10 +81,10 @@ def test_a_stopped_training_resumes_with_every_row_once(
 ) -> None:
     files, add, save = files_in(tmp_path), loop.Curve.add, torch.save
 
-    def stop(*arguments: Any, **named: Any) -> None:
+    def stop(*_arguments: Any, **_named: Any) -> None:
         raise KeyboardInterrupt
 
-    def stop_at_4(progress: Progress, row: Mapping[str, float]) -> None:
+    def stop_at_4(progress: Progress, _row: Mapping[str, float]) -> None:
         if progress.step == 4:
             stop()
 

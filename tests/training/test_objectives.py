@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
 
 def unit(values: np.ndarray) -> np.ndarray:
-    return values / np.linalg.norm(values, axis=-1, keepdims=True)
+    return np.asarray(values / np.linalg.norm(values, axis=-1, keepdims=True))
 
 
 def make_batch(
@@ -182,17 +182,13 @@ class Loops:
 
     def progress_bins(self) -> float:
         centres = [(k + 0.5) / 10 for k in range(10)]
-        target = lambda b, t: min(9, int(self.progress[b, t] * 10))
-        return float(
-            np.mean([self.entropy(self.value(b, b, t), centres, 0.1, target(b, t)) for b, t in self.labelled()])
-        )
+        targets = [(b, t, min(9, int(self.progress[b, t] * 10))) for b, t in self.labelled()]
+        return float(np.mean([self.entropy(self.value(b, b, t), centres, 0.1, target) for b, t, target in targets]))
 
     def classification(self) -> float:
         centres = [k / 4 for k in range(5)]
-        level = lambda b, t: int(self.level[b, t]) - 1
-        return float(
-            np.mean([self.entropy(self.value(b, b, t), centres, 0.2, level(b, t)) for b, t in self.labelled()])
-        )
+        targets = [(b, t, int(self.level[b, t]) - 1) for b, t in self.labelled()]
+        return float(np.mean([self.entropy(self.value(b, b, t), centres, 0.2, target) for b, t, target in targets]))
 
     def ordinal(self) -> float:
         losses = []
@@ -203,7 +199,9 @@ class Loops:
         return float(np.mean(losses))
 
     def bradley_terry(self) -> float:
-        prefer = lambda better, worse: math.log1p(math.exp(-(better - worse) / 0.1))
+        def prefer(better: float, worse: float) -> float:
+            return math.log1p(math.exp(-(better - worse) / 0.1))
+
         within, across = [], []
         for a in range(self.clips):
             for t in range(self.frames):
@@ -281,12 +279,15 @@ def test_it_overfits_eight_clips(name: str) -> None:
     batch = replace(make_batch("eight", success, frames=5, width=16), task=torch.arange(8) % 4)
     images, texts = (part.clone().float().requires_grad_() for part in (batch.images, batch.texts))
     optimizer = torch.optim.Adam([images, texts], lr=0.05)
-    embedded = lambda: replace(
-        batch,
-        images=torch.nn.functional.normalize(images, dim=-1),
-        texts=torch.nn.functional.normalize(texts, dim=-1),
-        draws=batch.draws,
-    )
+
+    def embedded() -> ClipBatch:
+        return replace(
+            batch,
+            images=torch.nn.functional.normalize(images, dim=-1),
+            texts=torch.nn.functional.normalize(texts, dim=-1),
+            draws=batch.draws,
+        )
+
     first = float(OBJECTIVES[name].loss(embedded()).detach())
     for _ in range(120):
         optimizer.zero_grad()

@@ -3,6 +3,7 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ pytestmark = [
 ]
 
 
-FRAMES = {"tokens": 9, "pool": 2}
+FRAMES: dict[str, Any] = {"tokens": 9, "pool": 2}
 
 
 @pytest.fixture(scope="module")
@@ -42,7 +43,7 @@ def parts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return {"vision": vision, "language": language, "adapter": folder / "adapter", "merged": folder / "merged"}
 
 
-def weights(folder: Path) -> dict[str, object]:
+def weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
     return dict(load_file(folder / "model.safetensors"))
@@ -53,7 +54,7 @@ def test_parts_and_adapters_are_the_trained_model_whatever_the_projector_was(
 ) -> None:
     import torch
 
-    chosen = {name: parts[name] for name in ("vision", "language", "adapter")}
+    chosen: dict[str, Any] = {name: parts[name] for name in ("vision", "language", "adapter")}
     rewardlab.train_assemble(**chosen, out=tmp_path / "again", **FRAMES, seed=5)
     made, wanted = weights(tmp_path / "again"), weights(parts["merged"])
     assert made.keys() == wanted.keys()
@@ -74,7 +75,12 @@ def test_adapters_touch_language_layers_alone_and_name_no_folder(parts: dict[str
 
 
 def test_what_is_no_adapter_of_these_models_is_said(parts: dict[str, Path], tmp_path: Path) -> None:
-    chosen = {"vision": parts["vision"], "language": parts["language"], "out": tmp_path / "made", **FRAMES}
+    chosen: dict[str, Any] = {
+        "vision": parts["vision"],
+        "language": parts["language"],
+        "out": tmp_path / "made",
+        **FRAMES,
+    }
     with pytest.raises(PlanError, match=r"has no adapter_config.json; name the `adapter` folder"):
         rewardlab.train_assemble(**chosen, adapter=tmp_path)
     other = tmp_path / "other"

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.narrowing import as_scores, known
+
 torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
 pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 
@@ -119,11 +121,11 @@ def trained(
 def weights(folder: Path) -> dict[str, Any]:
     from safetensors.torch import load_file
 
-    return load_file(folder / "model.safetensors")
+    return dict(load_file(folder / "model.safetensors"))
 
 
 def record(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "training.json").read_text())
+    return dict(json.loads((folder / "training.json").read_text()))
 
 
 def curve(folder: Path) -> list[dict[str, Any]]:
@@ -213,7 +215,7 @@ def test_the_kept_checkpoint_is_the_best_by_validation_and_scores_through_hf_as_
     assert found["best_step"] == best
     assert found["validation"]["by_source"]["all"] == pytest.approx(errors[best], abs=1e-6)
     held_out, sampling = validation_examples(split_episodes(plan)), FrameSampling(plan.frames, 0)
-    answers = name_model(model).build().score([sampling(example, 0) for example in held_out])
+    answers = as_scores(name_model(model).build().score([sampling(example, 0) for example in held_out]))
     said = np.array([answer.level for answer in answers])
     mae = np.abs(said - [example.level for example in held_out]).mean()
     assert mae == pytest.approx(errors[best], abs=1e-6)
@@ -318,7 +320,8 @@ def test_only_the_answer_is_learned_as_the_template_writes_it(
     base = load_base(name_base(str(bases(kind)) + KINDS.get(kind, "")), TrainedParts(), "cpu")
     example = mixture_examples(split_episodes(plan_of(bases(kind), "llava", data, data)).train, "no-negatives", 0)[0]
     sample = base.inputs.sample(FrameSampling("uniform:4", 0)(example, 0), 4)
-    tokenizer = base.inputs.builder.tokenizer if kind == "qwen3_vl" else base.inputs.renderer.processor.tokenizer
+    inputs: Any = base.inputs
+    tokenizer = inputs.builder.tokenizer if kind == "qwen3_vl" else inputs.renderer.processor.tokenizer
     assert tokenizer.decode(sample.labels).replace(" ", "") == f"ANSWER:4{end}"
     read = tokenizer.decode(sample.tokens["input_ids"])
     assert read.endswith("ANSWER: 4") and example.episode.instruction in read
@@ -339,7 +342,7 @@ def test_training_reads_what_scoring_reads_with_features_or_without(
     with torch.no_grad():
         logits = torch.cat([base.network.eval()(batch) for batch in batches])
     probs = logits[:, -2, list(base.inputs.reply.choices)].softmax(dim=-1).numpy()
-    scored = [answer.probabilities for answer in name_model(model).build().score(shown)]
+    scored = [known(answer.probabilities) for answer in as_scores(name_model(model).build().score(shown))]
     np.testing.assert_allclose(probs, scored, atol=2e-5)
     fuses = base.network.can_fuse(samples[0].pictures)
     assert fuses == (name in ("llava", "gemma3", "internvl") or options == "pixels=3000")
@@ -371,7 +374,11 @@ def test_a_clip_under_several_instructions_reads_as_under_each_alone(kind: str, 
     name, _, options = kind.partition("?")
     inputs = load_base(name_base(f"{bases(name)}?{options or 'frames=images'}"), TrainedParts(), "cpu").inputs
     shown = episode_from_frames(moving_square("clip", count=4, size=32), "", fps=2.0)
-    asked = [("open the drawer", 2), ("push the green block left, then lift it", 5), ("", "the drawer was pulled")]
+    asked: list[tuple[str, int | str]] = [
+        ("open the drawer", 2),
+        ("push the green block left, then lift it", 5),
+        ("", "the drawer was pulled"),
+    ]
     several = inputs.samples(shown, asked)
     assert several[0].pictures and not any(sample.pictures for sample in several[1:])
     for sample, (text, answer) in zip(several, asked, strict=True):
@@ -493,9 +500,29 @@ def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], d
         "holdout": 0.25,
     }
     flags = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    launch = ["torch.distributed.run", "--standalone", "--nproc_per_node", "2", tmp_path / "both.py", tmp_path]
+    launch = [
+        "torch.distributed.run",
+        "--standalone",
+        "--nproc_per_node",
+        "2",
+        str(tmp_path / "both.py"),
+        str(tmp_path),
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", *launch, "train", "vlm", plan.model, data, *flags, "--workers", "0", "--device", "cpu"],
+        [
+            sys.executable,
+            "-m",
+            *launch,
+            "train",
+            "vlm",
+            plan.model,
+            str(data),
+            *flags,
+            "--workers",
+            "0",
+            "--device",
+            "cpu",
+        ],
         capture_output=True,
         text=True,
         check=False,

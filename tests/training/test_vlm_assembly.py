@@ -20,6 +20,7 @@ from rewardlab.models.vlm import Image, Prompt
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny
+from tests.narrowing import as_scores
 
 pytestmark = [
     pytest.mark.skipif(
@@ -167,7 +168,8 @@ def first_logits(model: Any, tokenizer: Any, text: str) -> Any:
 
 @pytest.mark.parametrize(("kind", "pool"), [*((kind, 1) for kind in TOWERS), ("dinov2", 2), ("siglip", 3)])
 def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, pool: int, llama: Path, tmp_path: Path) -> None:
-    tower, parts = TOWERS[kind](tmp_path / kind), {"language": llama, "tokens": 9, "pool": pool}
+    tower = TOWERS[kind](tmp_path / kind)
+    parts: dict[str, Any] = {"language": llama, "tokens": 9, "pool": pool}
     model = name_model(rewardlab.train_assemble(vision=tower, out=tmp_path / "vlm", **parts)).build()
     frames = moving_square("a", 3, size=40)[:, :30]
     episodes = [
@@ -176,7 +178,7 @@ def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, pool: int, l
         for shown in (frames, 255 - frames)
     ]
     check_model(model, episodes)
-    levels = [score.level for score in model.score(episodes)]
+    levels = [score.level for score in as_scores(model.score(episodes))]
     assert len({round(level, 5) for level in levels}) == 4  # both the words and the frames are heard
 
 
@@ -186,8 +188,9 @@ def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(
 ) -> None:
     import torch
 
-    parts = {"vision": dinov2, "language": llama, "tokens": 9, "pool": pool}
-    vlm = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build().vlm
+    parts: dict[str, Any] = {"vision": dinov2, "language": llama, "tokens": 9, "pool": pool}
+    model: Any = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build()
+    vlm = model.vlm
     clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
     inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
     assert inputs["pixel_values"].shape[-2:] == (3 * pool * 14, 3 * pool * 14)
@@ -201,8 +204,9 @@ def test_a_frame_is_as_many_tokens_as_asked_and_images_are_as_large_as_words(
 def test_features_of_a_pooled_model_can_be_kept_while_it_is_trained(llama: Path, dinov2: Path, tmp_path: Path) -> None:
     from rewardlab.training.vlm.network import ProcessorAnswerNetwork
 
-    parts = {"vision": dinov2, "language": llama, "tokens": 4, "pool": 2}
-    vlm = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build().vlm
+    parts: dict[str, Any] = {"vision": dinov2, "language": llama, "tokens": 4, "pool": 2}
+    model: Any = name_model(rewardlab.train_assemble(out=tmp_path / "vlm", **parts)).build()
+    vlm = model.vlm
     clip = [Image(frame) for frame in moving_square("a", 2, size=60)]
     inputs = vlm.renderer.inputs([vlm.renderer.chat(Prompt((*clip, "What happened?")))])
     assert ProcessorAnswerNetwork(vlm.model).can_fuse({"pixel_values": inputs["pixel_values"]})
@@ -214,9 +218,9 @@ def test_text_alone_is_answered_as_by_the_language_model(dinov2: Path, tmp_path:
 
     language, tokenizer = tiny_llama(tied=tied)
     folder = save_llama(tmp_path / "llama", tied=tied)
-    vlm = (
-        name_model(rewardlab.train_assemble(vision=dinov2, language=folder, out=tmp_path / "vlm", tokens=4)).build().vlm
-    )
+    name = rewardlab.train_assemble(vision=dinov2, language=folder, out=tmp_path / "vlm", tokens=4)
+    model: Any = name_model(name).build()
+    vlm = model.vlm
     message = [{"role": "user", "content": "open the drawer"}]
     text = tokenizer.apply_chat_template(message, tokenize=False, add_generation_prompt=True)
     rendered = vlm.renderer.chat(Prompt(("open the drawer",)))
@@ -226,7 +230,8 @@ def test_text_alone_is_answered_as_by_the_language_model(dinov2: Path, tmp_path:
 
 
 def test_the_chat_template_puts_images_where_they_stand(assembled: Path) -> None:
-    vlm = name_model(f"hf:{assembled}").build().vlm
+    model: Any = name_model(f"hf:{assembled}").build()
+    vlm = model.vlm
     still = Image(np.zeros((20, 20, 3), np.uint8))
     rendered = vlm.renderer.chat(Prompt((still, "first", still, "second")), "ANSWER: 1")
     user, assistant = "<|im_start|>user\n<image>first<image>second<|im_end|>\n", "<|im_start|>assistant\nANSWER: 1"
@@ -272,7 +277,8 @@ def test_a_gguf_file_becomes_the_same_model_as_its_folder(assembled: Path, dinov
     assert "| language model | tiny (Tiny) | mit | llama |" in (out / "README.md").read_text()
     assert "quantization" not in (out / "config.json").read_text()
     frames = moving_square("a", 3, size=40)
-    assert 1 <= model.score([rewardlab.episode_from_frames(frames, "open it")])[0].level <= 5
+    (score,) = as_scores(model.score([rewardlab.episode_from_frames(frames, "open it")]))
+    assert 1 <= score.level <= 5
 
 
 def test_converted_dinov2_gives_the_features_that_it_gave(tmp_path: Path) -> None:
@@ -353,9 +359,7 @@ def test_a_folder_that_is_there_and_tokens_that_make_no_square_are_refused(tmp_p
         rewardlab.train_assemble(vision="a", language="b", out=tmp_path / "new", tokens=50)
 
 
-def test_gguf_without_its_package_names_the_extra(
-    tmp_path: Path, dinov2: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_gguf_without_its_package_names_the_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from rewardlab.training.vlm import assembly as language_model
 
     (tmp_path / "a.gguf").write_bytes(b"GGUF")

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -24,7 +25,7 @@ def physics() -> None:
 
 
 @pytest.fixture(scope="session")
-def renderer(physics: None) -> None:
+def renderer(physics: None) -> None:  # noqa: ARG001
     """Skip where nothing can be rendered, after really trying."""
     from rewardlab.worlds.metaworld.render import CameraView
     from rewardlab.worlds.metaworld.scene_edits import render_rollout
@@ -36,12 +37,12 @@ def renderer(physics: None) -> None:
 
 
 @pytest.fixture(scope="session")
-def drawer(physics: None) -> Trajectory:
+def drawer(physics: None) -> Trajectory:  # noqa: ARG001
     return simulate("drawer-open", 3, 160, make_policy("expert", "drawer-open", 3))
 
 
 @pytest.fixture(scope="session")
-def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
     folder = tmp_path_factory.mktemp("sim")
     rewardlab.collect(
@@ -65,7 +66,7 @@ def episodes(dataset: Path) -> tuple[Episode, ...]:
     return contents.episodes
 
 
-def rows_of(folder: Path) -> list[dict[str, object]]:
+def rows_of(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metadata.jsonl").read_text().splitlines()]
 
 

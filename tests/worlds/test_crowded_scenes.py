@@ -31,7 +31,8 @@ from tests.worlds.conftest import rows_of, same
 VIEW = CameraView("top", 96)
 
 
-def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state() -> None:
     for name, distractor in DISTRACTORS.items():
         for state in distractor.states:
             assert state.tasks and set(state.tasks) <= set(phrasings())
@@ -41,7 +42,8 @@ def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state(physics: No
 
 
 @pytest.mark.parametrize("task", ["drawer-open", "push", "coffee-push"])
-def test_things_stand_away_from_the_work_and_from_one_another(physics: None, task: str) -> None:
+@pytest.mark.usefixtures("physics")
+def test_things_stand_away_from_the_work_and_from_one_another(task: str) -> None:
     rollout = simulate(task, 5, 60, make_policy("expert", task, 5))
     counts = []
     for seed in range(6):
@@ -65,7 +67,8 @@ def test_things_stand_away_from_the_work_and_from_one_another(physics: None, tas
     assert max(counts) == 2
 
 
-def test_a_crowded_scene_adds_things_and_changes_nothing_else(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_a_crowded_scene_adds_things_and_changes_nothing_else(drawer: Trajectory) -> None:
     plain = render_rollout(drawer, [0, 160], VIEW)
     assert same(crowded_renderer("drawer-open").render(drawer, [0, 160], VIEW), plain), "hidden things are seen"
     crowded = render_rollout(drawer, [0, 160], VIEW, [(DISTRACTOR_OBJECTS_EDIT, (2, 1))])
@@ -79,9 +82,8 @@ def test_a_crowded_scene_adds_things_and_changes_nothing_else(renderer: None, dr
     assert same(render_rollout(drawer, [0, 160], VIEW), plain)
 
 
-def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(
-    renderer: None, drawer: Trajectory
-) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(drawer: Trajectory) -> None:
     model = task_renderer("drawer-open").model
     before = [column.copy() for column in (model.geom_type, model.geom_rgba, model.geom_pos, model.geom_size)]
     plain = render_rollout(drawer, [0], VIEW).astype(int)
@@ -91,12 +93,13 @@ def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(
     rows, columns = np.nonzero(changed)
     assert np.ptp(rows) < 60 and np.ptp(columns) < 60  # one place: the drawer
     after = (model.geom_type, model.geom_rgba, model.geom_pos, model.geom_size)
-    assert all((old == new).all() for old, new in zip(before, after))
+    assert all((old == new).all() for old, new in zip(before, after, strict=True))
     looks = {draw_look(seed) for seed in range(200)}
     assert all(look.moving != look.still for look in looks) and {look.moving for look in looks} == set(COLOURS)
 
 
-def test_collected_things_are_written_down_asked_for_and_rendered_again(renderer: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_collected_things_are_written_down_asked_for_and_rendered_again(tmp_path: Path) -> None:
     rewardlab.collect(
         "metaworld",
         tasks=("drawer-open",),

@@ -3,6 +3,7 @@
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,6 +33,7 @@ from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, LOOK_EDIT, ROBOT_EDIT, render_rollout
+from tests.narrowing import known
 from tests.worlds.conftest import rows_of, same
 
 VIEW, STEPS = CameraView("right", 96), [0, 80, 160]
@@ -40,10 +42,15 @@ PANDA = (ROBOT_EDIT, (1, 1.0, *UNPAINTED))
 WORLD_ROBOT = next(entry for entry in WORLD_PERTURBATIONS if entry.name == "world_robot")
 
 
+def qpos_of(episode: Episode) -> np.ndarray:
+    world: Any = open_world(known(episode.sim_state))
+    return np.array(world.trajectory.qpos)
+
+
 def red_arm(frames: Frames) -> np.ndarray:
     """Return which pixels have the Sawyer's paint."""
     red, green, blue = np.moveaxis(frames.astype(int), -1, 0)
-    return (red > 60) & (green < red / 3) & (blue < red / 3)
+    return np.asarray((red > 60) & (green < red / 3) & (blue < red / 3))
 
 
 def test_the_hand_of_the_other_arm_is_where_the_recorded_hand_was(drawer: Trajectory) -> None:
@@ -58,7 +65,8 @@ def test_the_hand_of_the_other_arm_is_where_the_recorded_hand_was(drawer: Trajec
         assert data.site("tip").xmat.reshape(3, 3)[2, 2] < -0.98  # it points down
 
 
-def test_the_fingers_open_and_close_as_the_recorded_ones_do(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_the_fingers_open_and_close_as_the_recorded_ones_do() -> None:
     rollout = simulate("pick-place", 3, 60, make_policy("expert", "pick-place", 3))
     opening = solve_inverse_kinematics(rollout).qpos[:, -2:].sum(axis=1)
     assert opening[0] == pytest.approx(0.08)  # the Panda's widest, which the Sawyer's is a little wider than
@@ -87,7 +95,8 @@ def test_a_hand_out_of_reach_makes_it_not_applicable_where_it_is_shown(drawer: T
     assert follow_path(tipped).tilt.max() > 1, "a hand that should point up was said to be followed"
 
 
-def test_the_other_arm_is_seen_and_the_recorded_one_is_not(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_the_other_arm_is_seen_and_the_recorded_one_is_not(drawer: Trajectory) -> None:
     plain, other = (render_rollout(drawer, STEPS, VIEW, changes) for changes in ((), (PANDA,)))
     assert red_arm(plain).mean() > 0.02 and not red_arm(other).any()
     assert same(render_rollout(drawer, STEPS, VIEW, [PANDA]), other)
@@ -102,7 +111,8 @@ def test_the_other_arm_is_seen_and_the_recorded_one_is_not(renderer: None, drawe
     assert same(render_rollout(drawer, STEPS, VIEW), plain), "something was left behind"
 
 
-def test_nothing_but_the_arm_changes(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_nothing_but_the_arm_changes(drawer: Trajectory) -> None:
     """Away from both arms, a frame is what it was; the drawer and the table are still there."""
     view = CameraView("far", 96)
     plain, other = (render_rollout(drawer, [0], view, changes)[0].astype(int) for changes in ((), (PANDA,)))
@@ -111,7 +121,8 @@ def test_nothing_but_the_arm_changes(renderer: None, drawer: Trajectory) -> None
     assert not changed[60:, 60:].any()
 
 
-def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(drawer: Trajectory) -> None:
     for arm in (0, 1):
         as_built, thick, thin, again = (
             render_rollout(drawer, [0], VIEW, [(ROBOT_EDIT, (arm, factor, 0.1, 0.15, 0.85, 0.95))])
@@ -122,7 +133,8 @@ def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(renderer: Non
         assert blue[0] < blue[1] < blue[2]
 
 
-def test_it_goes_with_the_other_edits(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_it_goes_with_the_other_edits(drawer: Trajectory) -> None:
     panda = render_rollout(drawer, STEPS, VIEW, [PANDA])
     for change in (
         (DISTRACTOR_OBJECTS_EDIT, (2, 1)),
@@ -138,7 +150,8 @@ def test_it_goes_with_the_other_edits(renderer: None, drawer: Trajectory) -> Non
     assert 0.005 < (objects != panda).any(axis=-1).mean() < 0.3, "the paint of the object is on the arm"
 
 
-def test_severities_grow_from_paint_to_another_painted_arm(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_severities_grow_from_paint_to_another_painted_arm(drawer: Trajectory) -> None:
     edit, clean = WORLD_EDITS["world_robot"], render_rollout(drawer, STEPS, VIEW).astype(float)
     amounts = [edit.sample(parameter, rng_for(1, "severities")) for parameter in edit.table]
     assert [amount[0] for amount in amounts] == [0, 0, 1, 1]
@@ -150,12 +163,11 @@ def test_severities_grow_from_paint_to_another_painted_arm(renderer: None, drawe
 
 def test_the_labels_and_the_physics_are_those_of_the_recorded_arm(episodes: tuple[Episode, ...]) -> None:
     episode = sample_frames(episodes[0], frame_policy("uniform:3"))
-    assert episode.sim_state is not None
-    before = open_world(episode.sim_state).trajectory.qpos.copy()
+    before = qpos_of(episode)
     changed = WORLD_ROBOT(episode, 3, 0)
     assert changed.expect == "same" and changed.episode.label == episode.label
     assert changed.episode.instruction == episode.instruction
-    assert same(open_world(episode.sim_state).trajectory.qpos, before)
+    assert same(qpos_of(episode), before)
 
 
 def collect_one_episode(out: Path, world: str) -> None:
@@ -173,7 +185,8 @@ def collect_one_episode(out: Path, world: str) -> None:
     )
 
 
-def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_a_collection_says_which_arm_it_shows(tmp_path: Path) -> None:
     collect_one_episode(tmp_path, "world_robot:4")
     row = rows_of(tmp_path)[0]
     assert row["embodiment"] == "Franka Panda, simulated" and row["world_change"] == "world_robot:4" and row["things"]
@@ -183,8 +196,9 @@ def test_a_collection_says_which_arm_it_shows(renderer: None, tmp_path: Path) ->
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
 
 
+@pytest.mark.usefixtures("renderer")
 def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
-    renderer: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("rewardlab.worlds.metaworld.other_arm.MOST_DISTANCE", 0.0)
     collect_one_episode(tmp_path, "world_robot:3")

@@ -26,7 +26,8 @@ def test_all_fifty_tasks_have_a_progress_spec_of_a_known_family() -> None:
     assert {spec.family for spec in PROGRESS_SPECS.values()} == set(LEVEL_STARTS_BY_FAMILY)
 
 
-def test_every_task_of_the_simulator_is_there(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_every_task_of_the_simulator_is_there() -> None:
     from rewardlab.worlds.metaworld.physics import load_module
 
     assert {f"{task}-v3" for task in TASKS} == set(load_module("metaworld.env_dict").ALL_V3_ENVIRONMENTS)
@@ -34,7 +35,8 @@ def test_every_task_of_the_simulator_is_there(physics: None) -> None:
 
 
 @pytest.mark.parametrize("task", FEW)
-def test_actions_taken_again_lead_through_the_same_states(physics: None, task: str) -> None:
+@pytest.mark.usefixtures("physics")
+def test_actions_taken_again_lead_through_the_same_states(task: str) -> None:
     first = simulate(task, 5, 60, make_policy("expert", task, 5))
     simulate(task, 6, 20, make_policy("random", task, 6))
     again = replay_actions(task, 5, first.actions)
@@ -58,19 +60,22 @@ def test_the_same_states_backwards_fall(drawer: Trajectory) -> None:
     assert VALIDATION["rank_correlation"](drawer.progress[::-1]) < -0.7
 
 
-def test_the_random_policy_leaves_the_drawer_shut(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_the_random_policy_leaves_the_drawer_shut() -> None:
     trajectory = simulate("drawer-open", 3, 60, make_policy("random", "drawer-open", 3))
     assert trajectory.readings[-1].level == 1
 
 
 @pytest.mark.parametrize("quality", POLICIES)
-def test_every_quality_acts_within_bounds_and_repeats(physics: None, quality: str) -> None:
+@pytest.mark.usefixtures("physics")
+def test_every_quality_acts_within_bounds_and_repeats(quality: str) -> None:
     runs = [simulate("drawer-open", 4, 60, make_policy(quality, "drawer-open", 4)) for _ in range(2)]
     assert np.abs(runs[0].actions).max() <= 1
     assert same(runs[0].actions, runs[1].actions)
 
 
-def test_one_that_stops_early_stops_at_its_limit(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_one_that_stops_early_stops_at_its_limit() -> None:
     trajectory = simulate("drawer-open", 4, 160, make_policy("stops_early", "drawer-open", 4, limit=0.5))
     assert 0.4 < trajectory.progress[-1] < 0.9 and trajectory.readings[-1].level == 3
 
@@ -94,13 +99,14 @@ def test_a_gripper_that_comes_near_stays_at_level_one() -> None:
     assert progress_of("carry", 0.05, 0.5) < progress_of("carry", 0.05, 1.0) < 0.1
 
 
-def test_an_unknown_task_is_answered_with_close_names(physics: None) -> None:
+@pytest.mark.usefixtures("physics")
+def test_an_unknown_task_is_answered_with_close_names() -> None:
     with pytest.raises(PlanError, match="drawer-open"):
-        simulate("drawer-opn", 0, 1, lambda now: np.zeros(4))
+        simulate("drawer-opn", 0, 1, lambda _now: np.zeros(4))
 
 
 def test_too_long_a_rollout_is_refused() -> None:
-    def still(now: StepState) -> np.ndarray:
+    def still(_now: StepState) -> np.ndarray:
         return np.zeros(4)
 
     with pytest.raises(PlanError, match="501"):

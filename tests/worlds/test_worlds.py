@@ -41,14 +41,15 @@ def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes:
     assert 10 * np.log10(255**2 / error) > 28  # only the codec lies between them
 
 
-def test_threads_that_render_at_once_see_what_each_sees_alone(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_threads_that_render_at_once_see_what_each_sees_alone(drawer: Trajectory) -> None:
     view = CameraView(size=64)
     asked = [(list(range(start, start + 60, 6)), ((("table_texture", (1.0, seed)),) if seed % 2 else ()))
              for seed, start in enumerate((0, 20, 40, 60, 80, 100))]  # fmt: skip
     alone = [render_rollout(drawer, steps, view, changes) for steps, changes in asked]
     with ThreadPoolExecutor(6) as pool:
         together = pool.map(lambda each: render_rollout(drawer, each[0], view, each[1]), asked)
-    assert all(same(one, other) for one, other in zip(alone, together))
+    assert all(same(one, other) for one, other in zip(alone, together, strict=True))
 
 
 def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -> None:
@@ -118,7 +119,8 @@ def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tu
         NAMES["world_camera"](changed, 2, 0)
 
 
-def test_the_goal_marker_is_hidden_unless_asked_for(renderer: None, drawer: Trajectory) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_the_goal_marker_is_hidden_unless_asked_for(drawer: Trajectory) -> None:
     plain, marked = (render_rollout(drawer, [0], CameraView(size=64, marker=marker)) for marker in (False, True))
     assert not same(plain, marked)
     assert same(render_rollout(drawer, [0], CameraView(size=64, marker=True), [("goal_hidden", (0.0,))]), plain)
@@ -127,7 +129,8 @@ def test_the_goal_marker_is_hidden_unless_asked_for(renderer: None, drawer: Traj
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
-def test_frames_are_the_right_way_up(renderer: None, drawer: Trajectory, camera: str) -> None:
+@pytest.mark.usefixtures("renderer")
+def test_frames_are_the_right_way_up(drawer: Trajectory, camera: str) -> None:
     """The brown table lies below the grey floor and background behind it, except from straight above."""
     (frame,) = render_rollout(drawer, [0], CameraView(camera, 64)).astype(int)
     brown = (frame[..., 0] - frame[..., 2]) > 20
@@ -139,11 +142,11 @@ def test_frames_are_the_right_way_up(renderer: None, drawer: Trajectory, camera:
 
 def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MUJOCO_GL", raising=False)
-    monkeypatch.setattr(offscreen, "_loads", lambda *names: False)
+    monkeypatch.setattr(offscreen, "_loads", lambda *_names: False)
     offscreen.backend.cache_clear()
     with pytest.raises(PlanError, match="apt-get install libosmesa6"):
         offscreen.backend()
     monkeypatch.setattr(offscreen, "_has_gpu", lambda: True)
-    monkeypatch.setattr(offscreen, "_loads", lambda *names: True)
+    monkeypatch.setattr(offscreen, "_loads", lambda *_names: True)
     assert offscreen.backend() == "egl"
     offscreen.backend.cache_clear()

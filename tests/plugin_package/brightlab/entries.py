@@ -27,7 +27,7 @@ class Brightness:
 
 
 @on_frames("visual", parameter="gain", table=(0.8, 0.6, 0.5, 0.3))
-def half_light(frames: Frames, gain: float, rng: np.random.Generator) -> Frames:
+def half_light(frames: Frames, gain: float, rng: np.random.Generator) -> Frames:  # noqa: ARG001
     """Half of the lamps are off."""
     return (frames * gain).astype(np.uint8)
 

@@ -28,7 +28,10 @@ def lines_of(model: Competence, severities: range, noise: float = 0.0) -> list[M
     rng = rng_for(0, "measured")
     cells = [(c, s) for c in model.sigma for s in severities]
     exact = [float(accuracy(STUDY.scale(model.at(c, s)), STUDY.truth)) for c, s in cells]
-    return [MeasuredAccuracy("mine", c, s, a + noise * rng.standard_normal()) for (c, s), a in zip(cells, exact)]
+    return [
+        MeasuredAccuracy("mine", c, s, a + noise * rng.standard_normal())
+        for (c, s), a in zip(cells, exact, strict=True)
+    ]
 
 
 @pytest.mark.parametrize("severities", [range(5), range(1, 3)])

@@ -3,6 +3,7 @@
 import csv
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -99,7 +100,7 @@ def figures(run: Run) -> dict[str, Figure]:
 
 
 def read(path: Path) -> list[dict[str, str]]:
-    return list(csv.DictReader(path.read_text().splitlines()))
+    return list(csv.DictReader(path.read_text(encoding="utf-8").splitlines()))
 
 
 def scored(run: Run, **wanted: object) -> list[Trial]:
@@ -237,7 +238,10 @@ def test_thresholds_are_at_the_papers_level_whatever_the_run_was_planned_with(fo
     every = read(folder / "reliability.csv")
     assert [*dict.fromkeys(row["level"] for row in every)] == ["0.7", "0.8", "0.85", "0.9"]
     reached = {level: [row["certified"] for row in every if row["level"] == level] for level in ("0.7", "0.9")}
-    assert all(strict == "none" or int(strict) <= int(mild) for mild, strict in zip(reached["0.7"], reached["0.9"]))
+    assert all(
+        strict == "none" or int(strict) <= int(mild)
+        for mild, strict in zip(reached["0.7"], reached["0.9"], strict=True)
+    )
     rows = [row for row in every if row["level"] == "0.7"]
     assert len(rows) == len(SKILL) * 4
     for row in rows:
@@ -253,7 +257,7 @@ def curves(axes: Axes) -> dict[object, list[float]]:
 
 def diamonds(figure: Figure) -> list[tuple[float, float]]:
     marked = [line for axes in figure.axes for line in axes.lines if line.get_marker() == "D"]
-    return [(float(x), float(y)) for line in marked for x, y in zip(line.get_xdata(), line.get_ydata())]
+    return [(float(x), float(y)) for line in marked for x, y in np.asarray(line.get_xydata())]
 
 
 def notes(figure: Figure) -> str:
@@ -264,7 +268,7 @@ def test_figure_1_shows_every_accuracy(run: Run, figures: dict[str, Figure]) -> 
     figure = figures["figure1"]
     assert [axes.get_title() for axes in figure.axes] == list(CATEGORIES)
     assert figure.axes[0].get_ylabel() == "success accuracy"
-    for axes, category in zip(figure.axes, CATEGORIES):
+    for axes, category in zip(figure.axes, CATEGORIES, strict=True):
         for model in ("pocket-plain", "pocket-alt", "constant"):
             for severity in (1, 4):
                 cells = [is_right(c) for c in scored(run, model=model, category=category, severity=severity)]
@@ -375,7 +379,7 @@ def test_claims_are_decided_by_the_models_that_play_the_parts(folder: Path) -> N
 def test_the_command_writes_the_study_of_one_run(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    some = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
+    some: dict[str, Any] = {"perturbations": ("jpeg", "typo_keyboard"), "severities": (4,)}
     run = rewardlab.stress("noisy-oracle:0.8", tiny_data, execution=IN_PROCESS, out=tmp_path / "run", **some)
     assert main(["study", "perturbation", str(run.folder), str(tmp_path / "study")]) == 0
     written = {Path(line).name for line in capsys.readouterr().out.splitlines()}

@@ -32,7 +32,7 @@ def test_any_sampled_study_of_that_size_lies_as_near(seed: int) -> None:
 
 def test_the_error_of_a_stated_number_does_not_shrink_with_our_sample() -> None:
     small, large = (reproductions(run_study(StudyConfig(episodes=n, tasks={}), 1)) for n in (500, 20_000))
-    for a, b in zip(small, large):
+    for a, b in zip(small, large, strict=True):
         assert b.error == pytest.approx(a.error, rel=0.15)
 
 

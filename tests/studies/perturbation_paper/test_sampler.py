@@ -36,7 +36,7 @@ def test_the_measures_are_those_of_a_plain_loop_over_episodes() -> None:
         errors.append(np.mean(np.abs(row - truth)))
         if len(set(row)) > 1:
             taus.append(kendalltau(row, truth).statistic)
-        for said, true in zip(np.clip(row, 0, 1), truth):
+        for said, true in zip(np.clip(row, 0, 1), truth, strict=True):
             bins[min(int(said * 10), 9)] += (true - said) / values.size
     found = measure(iter([values[:123], values[123:]]), study)
     assert found["accuracy"].value == pytest.approx(np.mean(accuracies))

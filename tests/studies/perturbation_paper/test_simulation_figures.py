@@ -30,18 +30,18 @@ def figures(results: SimulationResults) -> dict[str, Figure]:
 
 def curve(axes: Axes, label: str) -> list[float]:
     (line,) = [line for line in axes.lines if line.get_label() == label]
-    return np.asarray(line.get_ydata(), dtype=float).tolist()
+    return list(map(float, np.asarray(line.get_ydata())))
 
 
 def diamonds(axes: Axes) -> list[tuple[float, float]]:
     marked = [line for line in axes.lines if line.get_marker() == "D"]
-    return [(float(x), float(y)) for line in marked for x, y in zip(line.get_xdata(), line.get_ydata())]
+    return [(float(x), float(y)) for line in marked for x, y in np.asarray(line.get_xydata())]
 
 
 def points(container: ErrorbarContainer) -> list[float]:
     data = container.lines[0]
     assert data is not None
-    return np.asarray(data.get_ydata(), dtype=float).tolist()
+    return list(map(float, np.asarray(data.get_ydata())))
 
 
 def bars(axes: Axes) -> list[list[float]]:
@@ -63,7 +63,7 @@ def test_figure_1_has_a_panel_per_category_with_closed_form_samples_and_stated_n
     study, panels = results.study, figures["figure1"].axes
     assert [axes.get_title() for axes in panels] == list(study.categories)
     assert panels[0].get_ylabel() == "accuracy" and {axes.get_xlabel() for axes in panels} == {"severity"}
-    for axes, category in zip(panels, study.categories):
+    for axes, category in zip(panels, study.categories, strict=True):
         for model, drawn in zip(study.models, sampled(axes), strict=True):
             found = [results.find(model, category, severity) for severity in study.severities]
             assert curve(axes, model) == [outcome.expected["accuracy"] for outcome in found]
