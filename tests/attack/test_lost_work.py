@@ -61,7 +61,7 @@ def test_cells_that_are_prepared_together_are_one_suspect_and_are_given_up_after
     job, prepared = job_of(10), UnderWay(frozenset({"c4", "c5"}), prepared=True)
     others, suspects = retry_after_failure(job, frozenset(), prepared).jobs
     assert {trial.id for trial in suspects.trials} == {"c4", "c5"}
-    assert others.deaths == 0
+    assert others.exits == 0
     left = retry_after_failure(suspects, frozenset(), prepared)
     assert {trial.id for trial in left.given_up} == {"c4", "c5"}
     assert not left.jobs

@@ -8,7 +8,7 @@ import pytest
 from rewardlab.core.episode import episode_from_frames
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure, GuardVerdict, Score, ScoreInfo, Trial, validate_answer
-from rewardlab.evaluation.engines.processes import Process, end_process
+from rewardlab.evaluation.engines.processes import Process
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.models import name_model
@@ -163,7 +163,7 @@ def test_info_comes_out_of_the_process_of_a_model_and_a_bad_one_is_a_failure() -
         known, bad = start_model(name_model("zoo:Knows"), Budget(), started).score(clips)
     finally:
         for process in started:
-            end_process(process)
+            process.stop()
     info = ScoreInfo(prediction_set=(4, 5), novelty=0.25, member_levels={"a": 3.0}, guard=GuardVerdict("hold", 0.4))
     assert len(started) == 1 and known == Score(3.0, raw="three", info=info)
     assert isinstance(bad, Failure) and "info.novelty must be a finite number" in bad.reason

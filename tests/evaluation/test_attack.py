@@ -83,7 +83,7 @@ def test_what_broke_earlier_episodes_is_asked_first_of_the_next() -> None:
         state = start_search(targets, 30, priors)
         answered(search(state), at({"f": 0.5}))
         for probed in state.probed:
-            priors.learn(probed.target.name, probed.target.ladder, probed.belief)
+            priors.learn(probed.target.name, probed.target.ladder, probed.threshold)
     asked = answered(searched(targets, 30, priors), at({"f": 0.5}))
     (((first, severity),), _), *_ = asked
     assert first == "f" and 0.25 <= severity <= 1

@@ -12,7 +12,7 @@ import pytest
 
 from rewardlab.core.errors import DataError, RunError
 from rewardlab.evaluation.engines.ordered_map import map_items
-from rewardlab.evaluation.engines.processes import await_end, start_process
+from rewardlab.evaluation.engines.processes import start_process
 from tests.evaluation.dispatched_work import die_at, fail_at, scaled
 
 
@@ -78,5 +78,5 @@ def test_workers_die_with_their_parent(tmp_path: Path) -> None:
 
 def test_a_worker_that_does_not_end_by_itself_is_killed_and_stops_nothing() -> None:
     worker = start_process()  # it waits for its work
-    await_end(worker, seconds=0.1)
+    worker.await_end(seconds=0.1)
     assert worker.process.returncode == -9

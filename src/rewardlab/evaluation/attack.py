@@ -29,7 +29,14 @@ from rewardlab.evaluation.attack_search import (
     search,
     start_search,
 )
-from rewardlab.evaluation.breaking_points import AttackResult, Attempt, EpisodeAttack, attack_result, judge, save_attack
+from rewardlab.evaluation.breaking_points import (
+    AttackResult,
+    Attempt,
+    EpisodeAttack,
+    attack_result,
+    save_attack,
+    verdict_outcome,
+)
 from rewardlab.evaluation.evaluate import keep_names, open_plan, score_jobs, start_scoring
 from rewardlab.evaluation.plan import (
     CLEAN_CONDITION,
@@ -44,7 +51,6 @@ from rewardlab.evaluation.plan import (
     planned_trial,
 )
 from rewardlab.perturbations.composition import severity_ladder
-from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 
 Strategy = Literal["search", "random"]
@@ -60,17 +66,6 @@ class _Thread:
     queries: Queries
     attempts: list[Attempt] = field(default_factory=list)
     asked: Query = ()
-
-
-@dataclass
-class _Searches:
-    """The search over blocks of episodes: the block that is under way, and what the finished ones taught."""
-
-    waiting: deque[list[Episode]]
-    block: list[Episode] = field(default_factory=list)
-    open: set[str] = field(default_factory=set)  # episodes of the block that are not done
-    states: dict[str, SearchState] = field(default_factory=dict)
-    priors: dict[bool, LearnedPriors] = field(default_factory=lambda: {True: LearnedPriors(), False: LearnedPriors()})
 
 
 class AttackJobs(Iterator[Job]):
@@ -94,9 +89,23 @@ class AttackJobs(Iterator[Job]):
         self._waiting: dict[str, list[_Thread]] = {}  # by the trial whose answer they wait for
         self._clean_trials: dict[str, Episode] = {}
         self._open: deque[tuple[Episode, PlannedTrial]] = deque()
-        self._searches = _Searches(_blocks(context) if "search" in strategies else deque())
-        for episode in context.dataset:
-            self._begin(episode)
+        # The search goes over blocks of episodes in a drawn order; what finished blocks taught are the priors of later
+        # ones. Successes and failures are broken by different changes.
+        episodes = list(context.dataset)
+        order = rng_for(context.seed, "blocks of an attack").permutation(len(episodes)).tolist()
+        starts = range(0, len(order), BLOCK) if "search" in strategies else ()
+        self._blocks = deque([episodes[place] for place in order[start : start + BLOCK]] for start in starts)
+        self._block: list[Episode] = []
+        self._searched: set[str] = set()  # episodes of the block that are not done
+        self._states: dict[str, SearchState] = {}
+        self._priors = {True: LearnedPriors(), False: LearnedPriors()}
+        for episode in episodes:
+            trial = planned_trial(context, episode, self._model, CLEAN_CONDITION)
+            if trial.id in self._known:
+                self._take_clean(episode, self._known[trial.id])
+            else:
+                self._clean_trials[trial.id] = episode
+                self._open.append((episode, trial))
         self._search_on()
 
     def __next__(self) -> Job:
@@ -113,66 +122,50 @@ class AttackJobs(Iterator[Job]):
         for trial in trials:
             self._known[trial.id] = trial
             if trial.id in self._clean_trials:
-                self._judge_clean(self._clean_trials.pop(trial.id), trial)
+                self._take_clean(self._clean_trials.pop(trial.id), trial)
             for thread in self._waiting.pop(trial.id, []):
                 self._ask(thread, self._next_query(thread, trial))
         self._search_on()
 
     def attacks(self) -> list[EpisodeAttack]:
-        """Return what every strategy asked about every episode that was judged right when clean."""
+        """Return what every strategy asked about every episode whose clean verdict is right."""
         return [EpisodeAttack(t.strategy, t.episode.id, tuple(t.attempts)) for t in self._threads]
 
     def wrong_when_clean(self) -> int:
-        """Return how many episodes were not attacked: judged wrong, or not at all, when clean."""
+        """Return how many episodes were not attacked: their clean verdict is wrong, or there is none."""
         return len(self._context.dataset) - len({thread.episode.id for thread in self._threads})
 
-    def _begin(self, episode: Episode) -> None:
-        trial = planned_trial(self._context, episode, self._model, CLEAN_CONDITION)
-        if trial.id in self._known:
-            self._judge_clean(episode, self._known[trial.id])
-        else:
-            self._clean_trials[trial.id] = episode
-            self._open.append((episode, trial))
-
-    def _judge_clean(self, episode: Episode, clean: Trial) -> None:
+    def _take_clean(self, episode: Episode, clean: Trial) -> None:
         self._clean[episode.id] = clean
-        if "random" in self._strategies and judge(clean) == "holds":
+        if "random" in self._strategies and verdict_outcome(clean) == "holds":
             rng = rng_for(self._context.seed, "random attack", episode.id)
             self._start("random", episode, random_queries(self._targets, self._budget, rng))
 
     def _search_on(self) -> None:
-        """Search what is judged when clean of the block under way; go on to the next while one is done."""
-        searches = self._searches
+        """Search the episodes of the block whose clean trial is known; go on to the next block while one is done."""
         while True:
-            for episode in searches.block:
-                if episode.id in searches.open and episode.id in self._clean:
-                    self._search(episode)
-            if searches.open or not searches.waiting:
+            for episode in self._block:
+                if episode.id in self._searched and episode.id in self._clean and episode.id not in self._states:
+                    self._search(episode, self._clean[episode.id])
+            if self._searched or not self._blocks:
                 return
-            self._learn()
-            searches.block = searches.waiting.popleft()
-            searches.open = {episode.id for episode in searches.block}
+            for episode in self._block:  # it is finished: learn from it
+                state = self._states.pop(episode.id, None)
+                priors = self._priors[bool(self._clean[episode.id].truth_success)]
+                for probed in state.probed if state else ():
+                    priors.learn(probed.target.name, probed.target.ladder, probed.threshold)
+            self._block = self._blocks.popleft()
+            self._searched = {episode.id for episode in self._block}
 
-    def _search(self, episode: Episode) -> None:
-        """Begin to search an episode that was not begun, unless it is judged wrong when clean."""
-        clean, searches = self._clean[episode.id], self._searches
-        if episode.id in searches.states:
-            return
-        if judge(clean) != "holds":
-            searches.open.discard(episode.id)
+    def _search(self, episode: Episode, clean: Trial) -> None:
+        """Begin to search an episode, unless its clean verdict is wrong."""
+        if verdict_outcome(clean) != "holds":
+            self._searched.discard(episode.id)
             return
         targets = in_drawn_order(self._targets, self._context.seed, episode.id)
-        state = start_search(targets, self._budget, searches.priors[bool(clean.truth_success)])
-        searches.states[episode.id] = state
+        state = start_search(targets, self._budget, self._priors[bool(clean.truth_success)])
+        self._states[episode.id] = state
         self._start("search", episode, search(state))
-
-    def _learn(self) -> None:
-        """Take in what the finished block says; successes and failures are broken by different changes."""
-        for episode in self._searches.block:
-            state = self._searches.states.pop(episode.id, None)
-            priors = self._searches.priors[bool(self._clean[episode.id].truth_success)]
-            for probed in state.probed if state else ():
-                priors.learn(probed.target.name, probed.target.ladder, probed.belief)
 
     def _start(self, strategy: str, episode: Episode, queries: Queries) -> None:
         thread = _Thread(episode, strategy, queries)
@@ -184,7 +177,7 @@ class AttackJobs(Iterator[Job]):
 
     def _finish(self, thread: _Thread) -> None:
         if thread.strategy == "search":
-            self._searches.open.discard(thread.episode.id)
+            self._searched.discard(thread.episode.id)
 
     def _ask(self, thread: _Thread, query: Query | None) -> None:
         """Open the question, unless its answer is known: then go on to the next."""
@@ -199,7 +192,7 @@ class AttackJobs(Iterator[Job]):
             query = self._next_query(thread, self._known[trial.id])
 
     def _next_query(self, thread: _Thread, trial: Trial) -> Query | None:
-        outcome = judge(trial)
+        outcome = verdict_outcome(trial)
         thread.attempts.append(Attempt(thread.asked, trial.category, outcome, trial.id))
         try:
             return thread.queries.send(outcome)
@@ -211,13 +204,6 @@ class AttackJobs(Iterator[Job]):
         name = graded_name(query)
         definition = definition_of(self._context.perturbation(name), self._instructions)
         return name, math.ceil(max(severity for _, severity in query)), definition
-
-
-def _blocks(context: ScoringContext) -> deque[list[Episode]]:
-    """Return the episodes in a drawn order, block by block."""
-    episodes = list(context.dataset)
-    order = rng_for(context.seed, "blocks of an attack").permutation(len(episodes)).tolist()
-    return deque([episodes[place] for place in order[start : start + BLOCK]] for start in range(0, len(order), BLOCK))
 
 
 @dataclass(frozen=True)
@@ -239,12 +225,19 @@ def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
     if not strategies:
         raise PlanError(f"strategy must be search, random or both, got {strategy!r}")
     contents, context = open_plan(plan)
-    targets = attack_targets(context)
+    targets = [
+        Target(p.name, p.category, severity_ladder(p), redraws=p in WORLD_PERTURBATIONS)
+        for p in context.perturbations.values()
+        if p.label != "unknown" and p.expect != "lower"
+    ]
+    if not targets:
+        raise PlanError("after none of these perturbations is the truth known; choose others with --perturbations")
     trials = 1 + len(strategies) * most_trials(len(targets), queries)
     run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, trials)
     with locked(run.folder):
         keep_names(run, plan, context)
-        known = _known_trials(run, retry=plan.scoring.retry_failures)
+        retry = plan.scoring.retry_failures
+        known = {trial.id: trial for trial in run.trials().rows() if not (retry and trial.status == "failed")}
         jobs = AttackJobs(context, targets, strategies, queries, known)
         expected = len(contents.episodes) * (1 + len(strategies) * queries)
         score_jobs(run, jobs, context, plan, (len(known), expected), jobs.take)
@@ -252,20 +245,3 @@ def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
         result = attack_result(run, jobs.attacks(), jobs.wrong_when_clean(), queries)
         save_attack(run, result)
     return AttackRun(run, result)
-
-
-def attack_targets(context: ScoringContext) -> list[Target]:
-    """Return what the model is attacked with: every change after which the truth is known."""
-    known = [p for p in context.perturbations.values() if p.label != "unknown" and p.expect != "lower"]
-    if not known:
-        raise PlanError("after none of these perturbations is the truth known; choose others with --perturbations")
-    return [_target(perturbation) for perturbation in known]
-
-
-def _target(perturbation: Perturbation) -> Target:
-    redraws = perturbation in WORLD_PERTURBATIONS
-    return Target(perturbation.name, perturbation.category, severity_ladder(perturbation), redraws)
-
-
-def _known_trials(run: Run, *, retry: bool) -> dict[str, Trial]:
-    return {trial.id: trial for trial in run.trials().rows() if not (retry and trial.status == "failed")}

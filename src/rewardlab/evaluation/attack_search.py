@@ -26,7 +26,7 @@ _BINS = 16  # of the range of severities, in which ladders of different length a
 
 
 @dataclass(eq=False)
-class Belief:
+class ThresholdPosterior:
     """Where one change breaks one episode: a probability for each place of its ladder, the last for none of them."""
 
     probs: Floats
@@ -50,37 +50,28 @@ class LearnedPriors:
 
     counts: dict[str, Floats] = field(default_factory=dict)  # in episodes: by change, for each bin and for never
 
-    def belief(self, name: str, ladder: tuple[float, ...]) -> Belief:
-        """Return what is believed of a change before the first answer."""
+    def prior(self, name: str, ladder: tuple[float, ...]) -> ThresholdPosterior:
+        """Return what is expected of a change before the first answer."""
         own = self.counts.get(name, np.zeros(_BINS + 1))
-        pool = sum(self.counts.values(), _PRIOR_WEIGHT * _nothing_known())
+        nothing_known = np.append(np.full(_BINS, (1 - _NEVER) / _BINS), _NEVER)
+        pool = sum(self.counts.values(), _PRIOR_WEIGHT * nothing_known)
         mixed = own + _POOL_WEIGHT * pool / pool.sum()
-        return Belief(_on_ladder(mixed / mixed.sum(), ladder))
+        binned = mixed / mixed.sum()
+        # What lies between two places of the ladder breaks first at the higher one.
+        reached = np.interp(ladder, np.linspace(0, MOST, _BINS + 1), np.append(0.0, binned[:-1].cumsum()))
+        return ThresholdPosterior(np.append(np.diff(reached, prepend=0.0), 1 - reached[-1]))
 
-    def learn(self, name: str, ladder: tuple[float, ...], belief: Belief) -> None:
+    def learn(self, name: str, ladder: tuple[float, ...], posterior: ThresholdPosterior) -> None:
         """Add what the answers about an episode say of a change, if it was asked about."""
-        if belief.asked:
-            self.counts.setdefault(name, np.zeros(_BINS + 1))[:] += _in_bins(belief.probs, ladder)
-
-
-def _nothing_known() -> Floats:
-    return np.append(np.full(_BINS, (1 - _NEVER) / _BINS), _NEVER)
-
-
-def _in_bins(probs: Floats, ladder: tuple[float, ...]) -> Floats:
-    bins = np.ceil(np.array(ladder) / MOST * _BINS).astype(np.int64) - 1
-    return np.append(np.bincount(bins, weights=probs[:-1], minlength=_BINS), probs[-1])
-
-
-def _on_ladder(binned: Floats, ladder: tuple[float, ...]) -> Floats:
-    """Spread bins over a ladder; what lies between two of its places breaks first at the higher one."""
-    reached = np.interp(ladder, np.linspace(0, MOST, _BINS + 1), np.append(0.0, binned[:-1].cumsum()))
-    return np.append(np.diff(reached, prepend=0.0), 1 - reached[-1])
+        if posterior.asked:
+            bins = np.ceil(np.array(ladder) / MOST * _BINS).astype(np.int64) - 1
+            binned = np.bincount(bins, weights=posterior.probs[:-1], minlength=_BINS)
+            self.counts.setdefault(name, np.zeros(_BINS + 1))[:] += np.append(binned, posterior.probs[-1])
 
 
 Query = tuple[GradedPart, ...]  # one change at its severity, or two
 Queries = Generator[Query, Outcome, None]
-_SCAN, _SINGLE = 0.6, 0.8  # shares of the budget before the best are narrowed, and for single changes
+_SCAN, _SINGLE = 0.6, 0.8  # fractions of the budget before the best are narrowed, and for single changes
 _NEAR = 0.25  # severities this close answer alike
 _MAX_DROPS = 2  # severities at which a change does not apply before it is left aside
 
@@ -97,11 +88,11 @@ class Target:
 
 @dataclass(eq=False)
 class Probed:
-    """What a search knows of one change: its belief, and the places of its ladder that are open, held and broke."""
+    """What a search knows of one change: its threshold, and the places of its ladder that are open, held and broke."""
 
     target: Target
-    belief: Belief
-    open: NDArray[np.float64]  # 0 where it was asked, little beside a place that held, 1 far from every answer
+    threshold: ThresholdPosterior
+    open: Floats  # 0 where it was asked, little beside a place that held, 1 far from every answer
     held: set[int] = field(default_factory=set)
     high: int | None = None  # the lowest place that broke
     drops: int = 0
@@ -125,26 +116,34 @@ class SearchState:
     spent: int = 0
     best: dict[str, float] = field(default_factory=dict)
 
-    def gains(self, probed: Probed) -> NDArray[np.float64]:
-        """Return for each place what a break there would lower: the breaking point of all, and of the category."""
+    def values(self, probed: Probed) -> Floats:
+        """Return what asking at each place is worth: the chance of a break times what it would lower.
+
+        It lowers the breaking point of all, and of the category. Rounded, so that ties are ties on every processor.
+        """
         severities = np.array(probed.target.ladder)
         lowest = min(self.best.values(), default=UNBROKEN)
         own = self.best.get(probed.target.category, UNBROKEN)
-        gains: NDArray[np.float64] = (lowest - severities).clip(0) + (own - severities).clip(0)
-        return gains
+        gains = (lowest - severities).clip(0) + (own - severities).clip(0)
+        values: Floats = (probed.threshold.chances() * gains * probed.open).round(9)
+        return values
 
 
 def start_search(targets: Sequence[Target], budget: int, priors: LearnedPriors) -> SearchState:
     """Return what a search knows before its first question."""
-    probed = [Probed(t, priors.belief(t.name, t.ladder), np.ones(len(t.ladder))) for t in targets]
+    probed = [Probed(t, priors.prior(t.name, t.ladder), np.ones(len(t.ladder))) for t in targets]
     return SearchState(budget, probed)
 
 
 def search(state: SearchState) -> Queries:
     """Ask where the expected gain is highest, narrow the best of each category to one step, then try pairs."""
-    for share in (_SCAN, _SINGLE):
-        yield from _ask_singles(state, share * state.budget)
-        for probed in _best_by_category(state):
+    for fraction in (_SCAN, _SINGLE):
+        yield from _ask_singles(state, fraction * state.budget)
+        broken = [(probed.severity(probed.high), probed) for probed in state.probed if probed.high is not None]
+        best: dict[str, Probed] = {}
+        for _, probed in sorted(broken, key=lambda each: each[0]):
+            best.setdefault(probed.target.category, probed)
+        for probed in best.values():
             yield from _bisect(state, probed)
     yield from _ask_pairs(state)
     yield from _ask_singles(state, state.budget)
@@ -179,17 +178,11 @@ def in_drawn_order(targets: Sequence[Target], seed: int, episode: str) -> list[T
 def _ask_singles(state: SearchState, until: float) -> Queries:
     """Ask about single changes, each time where chance times gain is highest, until so many queries are spent."""
     while state.spent < until:
-        values = [_values(state, probed) for probed in state.probed]
+        values = [state.values(probed) for probed in state.probed]
         best = int(np.argmax([float(each.max()) for each in values]))
         if values[best].max() <= 0:
             return
         yield from _ask(state, state.probed[best], int(np.argmax(values[best])))
-
-
-def _values(state: SearchState, probed: Probed) -> NDArray[np.float64]:
-    """Return what asking at each place is worth; rounded, so that ties are ties on every processor."""
-    values: NDArray[np.float64] = (probed.belief.chances() * state.gains(probed) * probed.open).round(9)
-    return values
 
 
 def _ask(state: SearchState, probed: Probed, place: int) -> Queries:
@@ -201,9 +194,9 @@ def _ask(state: SearchState, probed: Probed, place: int) -> Queries:
         probed.open[place if probed.drops < _MAX_DROPS else 0 :] = 0  # it may only apply where it is small
         return
     state.spent += 1
-    if outcome == "unjudged":
+    if outcome == "unknown":
         return
-    probed.belief.update(place, broke=outcome == "breaks")
+    probed.threshold.update(place, broke=outcome == "breaks")
     if outcome == "holds":
         probed.open *= 1 - np.exp(-np.abs(np.array(probed.target.ladder) - probed.severity(place)) / _NEAR)
         probed.held.add(place)
@@ -211,15 +204,6 @@ def _ask(state: SearchState, probed: Probed, place: int) -> Queries:
         probed.high = place
         category, severity = probed.target.category, probed.severity(place)
         state.best[category] = min(severity, state.best.get(category, UNBROKEN))
-
-
-def _best_by_category(state: SearchState) -> list[Probed]:
-    """Return the change that breaks first in each category, the lowest first."""
-    broken = [(probed.severity(probed.high), probed) for probed in state.probed if probed.high is not None]
-    found: dict[str, Probed] = {}
-    for _, probed in sorted(broken, key=lambda each: each[0]):
-        found.setdefault(probed.target.category, probed)
-    return list(found.values())
 
 
 def _bisect(state: SearchState, probed: Probed) -> Queries:
@@ -233,23 +217,19 @@ def _bisect(state: SearchState, probed: Probed) -> Queries:
 
 def _ask_pairs(state: SearchState) -> Queries:
     """Ask about pairs of changes that hold alone, the likeliest to gain first, until one breaks."""
+
+    def value(pair: tuple[Probed, Probed]) -> float:
+        chances = [float(each.threshold.chances()[each.low]) for each in pair]
+        return sum(chances) * (UNBROKEN - max(each.severity(each.low) for each in pair))
+
     held = [probed for probed in state.probed if probed.low >= 0]
     pairs = [(a, b) for a, b in combinations(held, 2) if not (a.target.redraws and b.target.redraws)]
-    pairs.sort(key=lambda pair: -_pair_value(*pair))
+    pairs.sort(key=lambda pair: -value(pair))
     for first, second in pairs[: state.budget]:  # those that do not apply cost no query, but their number must end
         if state.spent >= state.budget:
             return
-        outcome = yield _pair(first, second)
+        ordered = (second, first) if second.target.redraws else (first, second)
+        outcome = yield tuple((each.target.name, each.severity(each.low)) for each in ordered)
         state.spent += outcome != "dropped"
         if outcome == "breaks":
             return
-
-
-def _pair_value(first: Probed, second: Probed) -> float:
-    chances = [float(each.belief.chances()[each.low]) for each in (first, second)]
-    return sum(chances) * (UNBROKEN - max(first.severity(first.low), second.severity(second.low)))
-
-
-def _pair(first: Probed, second: Probed) -> Query:
-    ordered = (second, first) if second.target.redraws else (first, second)
-    return tuple((each.target.name, each.severity(each.low)) for each in ordered)

@@ -25,7 +25,7 @@ from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_rea
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
-from rewardlab.metrics.contract import Mask, answered, eligible
+from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
 
 if TYPE_CHECKING:
@@ -115,8 +115,6 @@ class BenchmarkErrors:
 
 BENCH, COPIES = "bench.json", "duplicates.json"
 
-Plain = dict[str, Any]
-
 
 def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run:
     """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
@@ -124,9 +122,7 @@ def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run
 
     training = None if against is None else open_dataset(choose_split(against, "train")).episodes
     run = evaluate(plan)
-    wordless = [
-        model.name for model in plan.every_model if model.members
-    ]  # a composite's level is not what a member wrote
+    wordless = [m.name for m in plan.every_model if m.members]  # a composite's level is not what a member wrote
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
     if duplicates or training is not None:
@@ -157,11 +153,11 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
     )
 
 
-def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, Plain]:
+def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return, per model and way of reading, the mean error over subsets with and without these episodes."""
     strict = run.trials()
     tables = {"strict": strict, "helm": helm_readings(strict, without_text).trials}
-    found: dict[str, Plain] = {}
+    found: dict[str, dict[str, Any]] = {}
     for model in strict.codes("model")[1]:
         for way, trials in tables.items():
             mine = trials.where(trials.matches("model", model) & answered(trials, "level"))
@@ -182,21 +178,16 @@ def _model_errors(model: str, strict: TrialTable, readings: HelmReadings, draws:
         unread_by_helm=int((mine & text & ~readings.readable).sum()),
         missing=int((mine & failed & ~text).sum()),
     )
-    levels = _helm_levels(counts, mine, readings)
+    levels: HelmLevels = "text" if counts.texts else "level"
+    if counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm:  # such as percentages per frame
+        levels = "other format"
+    elif (mine & readings.fractional).any():  # an expectation is no prediction of the benchmark
+        levels = "expectation"
+    elif (mine & readings.mode).any():
+        levels = "mode"
     incompatible = levels in ("expectation", "other format")
     helm = None if incompatible else protocol_errors(readings.trials.where(mine), draws)
     return ModelErrors(counts, protocol_errors(strict.where(mine), draws), helm, levels)
-
-
-def _helm_levels(counts: AnswerCounts, mine: Mask, readings: HelmReadings) -> HelmLevels:
-    """Return what HELM's scoring takes of a model; an expectation is no prediction of the benchmark."""
-    if counts.scored > 0 and 0 < counts.texts == counts.unread_by_helm:  # such as percentages per frame
-        return "other format"
-    if (mine & readings.fractional).any():
-        return "expectation"
-    if (mine & readings.mode).any():
-        return "mode"
-    return "text" if counts.texts else "level"
 
 
 def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
@@ -206,11 +197,12 @@ def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
     means = measure_conditions(micro_mae, used, subset, len(names), draws)
     assert means is not None
     asked = np.bincount(trials.codes("subset")[0][eligible(trials, "level")], minlength=len(names))
-    rows = zip(*(c.tolist() for c in (means.value, means.low, means.high, means.trials.astype(np.int64), asked)))
+    columns = (means.value, means.low, means.high, means.trials.astype(np.int64), asked)
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     return ProtocolErrors(
         macro=_estimate(measure(macro_mae, trials, draws)),
         micro=_estimate(measure(micro_mae, trials, draws)),
-        subsets={name: _estimate(MetricEstimate(*row)) for name, row in zip(names, rows)},
+        subsets={name: _estimate(MetricEstimate(*row)) for name, row in zip(names, rows, strict=True)},
     )
 
 

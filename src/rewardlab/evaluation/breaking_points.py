@@ -14,7 +14,6 @@ from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.trial import CATEGORIES, CLEAN, GradedPart, Trial, graded_name
-from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import rounded
 from rewardlab.metrics.clustered_bootstrap import (
     Draws,
@@ -26,7 +25,7 @@ from rewardlab.metrics.clustered_bootstrap import (
 from rewardlab.metrics.estimates import clusters_of, with_clusters
 from rewardlab.metrics.paired_differences import PairedDifference, paired_means
 
-Outcome = Literal["holds", "breaks", "unjudged", "dropped"]
+Outcome = Literal["holds", "breaks", "unknown", "dropped"]
 Numbers = NDArray[np.float64]
 ANY = "any"  # any single change, whatever its category
 MOST = 4.0  # the highest severity
@@ -49,10 +48,15 @@ class Attempt:
         """Return the severity; of a pair, the higher one."""
         return max(severity for _, severity in self.parts)
 
+    @property
+    def changes(self) -> tuple[str, ...]:
+        """Return the names of the changes."""
+        return tuple(name for name, _ in self.parts)
+
 
 @dataclass(frozen=True)
 class EpisodeAttack:
-    """All that one strategy asked about an episode that was judged right when clean."""
+    """All that one strategy asked about an episode whose clean verdict is right."""
 
     strategy: str
     episode: str
@@ -62,6 +66,11 @@ class EpisodeAttack:
     def queries(self) -> int:
         """Return how often the model was asked; a change that does not apply costs nothing."""
         return sum(attempt.outcome != "dropped" for attempt in self.attempts)
+
+    @property
+    def evaluated(self) -> list[Attempt]:
+        """Return the attempts after which the verdict is known to be right or wrong."""
+        return [attempt for attempt in self.attempts if attempt.outcome in ("holds", "breaks")]
 
 
 @dataclass(frozen=True)
@@ -99,52 +108,38 @@ class Distribution:
     category: str
     episodes: int
     broken: int
-    share: BoundedEstimate
+    share: BoundedEstimate  # of the episodes that is broken
     quantiles: tuple[BoundedEstimate, ...]  # at QUANTILES; above 4 where so many episodes were not broken
 
 
-def judge(trial: Trial) -> Outcome:
+def verdict_outcome(trial: Trial) -> Outcome:
     """Return whether the verdict, success (level 5 after rounding) or not, is right for what the trial shows."""
     if trial.status == "dropped":
         return "dropped"
     if trial.level is None or trial.truth_success is None:
-        return "unjudged"
-    says_success = bool(rounded(np.array([trial.level]))[0] == 5)
-    return "holds" if says_success == trial.truth_success else "breaks"
+        return "unknown"
+    verdict = bool(rounded(np.array([trial.level]))[0] == 5)
+    return "holds" if verdict == trial.truth_success else "breaks"
 
 
 def breaking_points(attack: EpisodeAttack) -> list[BreakingPoint]:
     """Return the breaking point of an episode in each category that was tried, and by any single change."""
-    judged = [attempt for attempt in attack.attempts if attempt.outcome in ("holds", "breaks")]
-    single = [attempt for attempt in judged if attempt.category != "pair"]
-    groups = {ANY: single} | {name: [a for a in judged if a.category == name] for name in CATEGORIES}
+    evaluated = attack.evaluated
+    single = [attempt for attempt in evaluated if attempt.category != "pair"]
+    groups = {ANY: single} | {name: [a for a in evaluated if a.category == name] for name in CATEGORIES}
     return [_breaking_point(attack, category, tried) for category, tried in groups.items() if tried]
 
 
 def _breaking_point(attack: EpisodeAttack, category: str, tried: Sequence[Attempt]) -> BreakingPoint:
     broken = [attempt for attempt in tried if attempt.outcome == "breaks"]
-    changes = len({tuple(name for name, _ in attempt.parts) for attempt in tried})
-    highest = max(attempt.severity for attempt in tried)
+    scope = len({attempt.changes for attempt in tried}), max(attempt.severity for attempt in tried)
     if not broken:
-        return BreakingPoint(attack.strategy, attack.episode, category, None, None, None, None, changes, highest)
+        return BreakingPoint(attack.strategy, attack.episode, category, None, None, None, None, *scope)
     least = min(broken, key=lambda attempt: attempt.severity)  # of equals, the first that was found
-    name, holds = graded_name(least.parts), _holds_at(least, tried)
-    return BreakingPoint(
-        attack.strategy, attack.episode, category, name, holds, least.severity, least.trial, changes, highest
-    )
-
-
-def _holds_at(least: Attempt, tried: Sequence[Attempt]) -> float:
-    """Return the highest severity below the breaking one at which the same change was seen to hold; 0 is clean."""
-    names = [name for name, _ in least.parts]
-    same = [a for a in tried if a.outcome == "holds" and [name for name, _ in a.parts] == names]
-    return max((a.severity for a in same if a.severity < least.severity), default=0.0)
-
-
-def episode_clusters(trials: TrialTable) -> dict[str, int]:
-    """Return the cluster of each episode: those that share a task or a video are drawn together."""
-    clean = with_clusters(trials.where(trials.matches("perturbation", CLEAN)))
-    return dict(zip(clean.text("episode"), clusters_of(clean).tolist()))
+    same = [a.severity for a in tried if a.outcome == "holds" and a.changes == least.changes]
+    holds = max((severity for severity in same if severity < least.severity), default=0.0)  # 0 is clean
+    found = graded_name(least.parts), holds, least.severity, least.trial
+    return BreakingPoint(attack.strategy, attack.episode, category, *found, *scope)
 
 
 def distribution(points: Sequence[BreakingPoint], clusters: Mapping[str, int], seed: int = 0) -> Distribution:
@@ -157,8 +152,8 @@ def distribution(points: Sequence[BreakingPoint], clusters: Mapping[str, int], s
         category=points[0].category,
         episodes=len(points),
         broken=int(broken.sum()),
-        share=_share(broken, cluster, draws),
-        quantiles=tuple(_quantile(values, cluster, draws, share) for share in QUANTILES),
+        share=_broken_proportion(broken, cluster, draws),
+        quantiles=tuple(_quantile(values, cluster, draws, fraction) for fraction in QUANTILES),
     )
 
 
@@ -172,12 +167,11 @@ def compare_strategies(
     found = {point.episode: point for point in other}
     both = [point for point in search if point.episode in found]
     cluster, draws = _drawn(both, clusters, seed)
-    a, b = (_restricted([found[p.episode] for p in both]), _restricted(both))
+    a, b = (
+        np.array([MOST if p.breaks_at is None else p.breaks_at for p in points], dtype=np.float64)
+        for points in ([found[p.episode] for p in both], both)
+    )
     return paired_means(a, b, cluster, draws)
-
-
-def _restricted(points: Sequence[BreakingPoint]) -> Numbers:
-    return np.array([MOST if p.breaks_at is None else p.breaks_at for p in points], dtype=np.float64)
 
 
 def _drawn(points: Sequence[BreakingPoint], clusters: Mapping[str, int], seed: int) -> tuple[NDArray[np.int64], Draws]:
@@ -185,7 +179,7 @@ def _drawn(points: Sequence[BreakingPoint], clusters: Mapping[str, int], seed: i
     return cluster, draw_clusters(max(clusters.values(), default=-1) + 1, DRAWS, seed)
 
 
-def _share(broken: Numbers, cluster: NDArray[np.int64], draws: Draws) -> BoundedEstimate:
+def _broken_proportion(broken: Numbers, cluster: NDArray[np.int64], draws: Draws) -> BoundedEstimate:
     above, below = cluster_sums(broken, cluster, draws.clusters)
     drawn = draws.ratios(above[None, :], below[None, :])
     behind = np.array([float((below > 0).sum())])
@@ -194,16 +188,16 @@ def _share(broken: Numbers, cluster: NDArray[np.int64], draws: Draws) -> Bounded
     return BoundedEstimate(float(rate[0]), float(low[0]), float(high[0]))
 
 
-def _quantile(values: Numbers, cluster: NDArray[np.int64], draws: Draws, share: float) -> BoundedEstimate:
-    """Return the severity by which this share of episodes was broken, with its interval over draws of clusters."""
+def _quantile(values: Numbers, cluster: NDArray[np.int64], draws: Draws, fraction: float) -> BoundedEstimate:
+    """Return the severity by which this fraction of episodes was broken, with its interval over draws of clusters."""
     order = np.argsort(values, kind="stable")
     ordered = values[order]
     weights = np.cumsum(draws.weights[cluster[order]], axis=0)
-    place = (weights >= share * weights[-1]).argmax(axis=0)
+    place = (weights >= fraction * weights[-1]).argmax(axis=0)
     drawn = np.where(weights[-1] > 0, ordered[place], np.nan)
     behind = np.array([float(len(np.unique(cluster)))])
     low, high = percentile_interval(drawn[None, :], behind)
-    value = ordered[int(np.ceil(share * len(ordered))) - 1]
+    value = ordered[int(np.ceil(fraction * len(ordered))) - 1]
     return BoundedEstimate(float(value), float(low[0]), float(high[0]))
 
 
@@ -256,10 +250,17 @@ class AttackResult:
 def attack_result(run: Run, attacks: Sequence[EpisodeAttack], wrong_when_clean: int, budget: int) -> AttackResult:
     """Return what the attempts say, with intervals that draw whole tasks again."""
     ordered = sorted(attacks, key=lambda attack: (attack.strategy, attack.episode))
-    clusters = episode_clusters(run.trials())
+    trials = run.trials()
+    clean = with_clusters(trials.where(trials.matches("perturbation", CLEAN)))
+    clusters = dict(zip(clean.text("episode"), clusters_of(clean).tolist(), strict=True))
     points = tuple(point for attack in ordered for point in breaking_points(attack))
     strategies = sorted({attack.strategy for attack in ordered}, reverse=True)  # search first
-    groups = [_of(points, strategy, category) for strategy in strategies for category in (ANY, *CATEGORIES)]
+    groups = {
+        (strategy, category): [p for p in points if (p.strategy, p.category) == (strategy, category)]
+        for strategy in strategies
+        for category in (ANY, *CATEGORIES)
+    }
+    pairs = [(c, groups.get(("search", c)), groups.get(("random", c))) for c in (ANY, *CATEGORIES)]
     return AttackResult(
         model=run.record.evaluated[0],
         budget=budget,
@@ -267,8 +268,8 @@ def attack_result(run: Run, attacks: Sequence[EpisodeAttack], wrong_when_clean: 
         wrong_when_clean=wrong_when_clean,
         queries={name: sum(a.queries for a in ordered if a.strategy == name) for name in strategies},
         points=points,
-        distributions=tuple(distribution(group, clusters) for group in groups if group),
-        comparisons=_comparisons(points, clusters) if len(strategies) > 1 else (),
+        distributions=tuple(distribution(group, clusters) for group in groups.values() if group),
+        comparisons=tuple(StrategyComparison(c, compare_strategies(a, b, clusters)) for c, a, b in pairs if a and b),
         certificates=tuple(found for attack in ordered if (found := _certificate(attack))),
     )
 
@@ -276,28 +277,18 @@ def attack_result(run: Run, attacks: Sequence[EpisodeAttack], wrong_when_clean: 
 def save_attack(run: Run, result: AttackResult) -> None:
     """Write the result as JSON, and every breaking point as a row of a CSV file."""
     run.save(ATTACK, _without_nan(asdict(result)))
-    rows = [asdict(point) for point in result.points]
+    rows = [[vars(point)[name] for name in _COLUMNS] for point in result.points]
     with atomic_write(run.folder / POINTS) as partial:
-        content = csv_text([_COLUMNS, *([row[name] for name in _COLUMNS] for row in rows)])
-        partial.write_text(content, encoding="utf-8")
-
-
-def _of(points: Sequence[BreakingPoint], strategy: str, category: str) -> list[BreakingPoint]:
-    return [point for point in points if point.strategy == strategy and point.category == category]
-
-
-def _comparisons(points: Sequence[BreakingPoint], clusters: Mapping[str, int]) -> tuple[StrategyComparison, ...]:
-    pairs = [(c, _of(points, "search", c), _of(points, "random", c)) for c in (ANY, *CATEGORIES)]
-    return tuple(StrategyComparison(c, compare_strategies(a, b, clusters)) for c, a, b in pairs if a and b)
+        partial.write_text(csv_text([_COLUMNS, *rows]), encoding="utf-8")
 
 
 def _certificate(attack: EpisodeAttack) -> Certificate | None:
-    judged = [attempt for attempt in attack.attempts if attempt.outcome in ("holds", "breaks")]
-    if not judged or any(attempt.outcome == "breaks" for attempt in judged):
+    evaluated = attack.evaluated
+    if not evaluated or any(attempt.outcome == "breaks" for attempt in evaluated):
         return None
-    tried = {tuple(name for name, _ in attempt.parts) for attempt in judged}
+    tried = {attempt.changes for attempt in evaluated}
     singles = sum(len(names) == 1 for names in tried)
-    highest = max(attempt.severity for attempt in judged)
+    highest = max(attempt.severity for attempt in evaluated)
     return Certificate(attack.strategy, attack.episode, singles, len(tried) - singles, attack.queries, highest)
 
 

@@ -1,7 +1,6 @@
 """Two models on the same trials: paired tests per category and overall, and the result in words."""
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -28,7 +27,6 @@ SIGNIFICANT = 0.05  # after Holm's correction
 
 Mask = NDArray[np.bool_]
 Rows = NDArray[np.int64]
-Numbers = NDArray[np.float64] | NDArray[np.int64]
 
 
 def compare(
@@ -104,22 +102,26 @@ def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int 
     family = metrics_shown(lambda display: display.compared)  # in every group; Holm's family is all of them
     tests = [_paired_test(shared, group, mask, metric, drawn) for group, mask in _groups(shared.a) for metric in family]
     corrected = holm([test.paired.p for test in tests])
-    names = _labels(run_a, run_b, model_a, model_b)
-    results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected))
-    return Comparison(*names, model_a, model_b, results, shared.notes, draws, seed)
+    results = tuple(replace(test, p_holm=p) for test, p in zip(tests, corrected, strict=True))
+    short = display_names([model_a, model_b], {**run_b.record.names, **run_a.record.names})
+    a, b = short[model_a], short[model_b]
+    if model_a == model_b:
+        a, b = f"{a} ({run_a.folder.name})", f"{b} ({run_b.folder.name})"
+    return Comparison(a, b, model_a, model_b, results, shared.notes, draws, seed)
 
 
 def finding(comparison: Comparison, test: PairedTest) -> str:
     """Return one result as a sentence that says no more than may be claimed."""
-    a, b, where = comparison.model_a, comparison.model_b, _where(test.group)
+    a, b = comparison.model_a, comparison.model_b
+    known = {CLEAN: "on clean episodes", OVERALL: "overall", "pair": "under pairs of changes"}
+    where = known.get(test.group, f"under {test.group} change")
     p = format_p_value(test.p_holm, test.paired.p_at_floor)
     basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
     basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
     metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
     if math.isnan(difference):
-        return (
-            f"{metric.title} cannot be compared between {a} and {b} {where}: it is undefined for at least one of them"
-        )
+        why = "it is undefined for at least one of them"
+        return f"{metric.title} cannot be compared between {a} and {b} {where}: {why}"
     if test.better is None:
         gap = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
         return f"no difference can be claimed between {a} and {b} {where}: {metric.title} {gap}, {basis}"
@@ -143,7 +145,8 @@ def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
     a, b = a.take(in_a), b.take(in_b)
     alike = np.ones(len(a), dtype=bool)
     for column in ("truth_level", "truth_success"):
-        alike &= _same(a, b, column)
+        x, y = a.number(column), b.number(column)
+        alike &= (x == y) | (np.isnan(x) & np.isnan(y))
     frames = int((a.text("frames_hash") != b.text("frames_hash"))[alike].sum())
     notes = []
     if not alike.all():
@@ -154,32 +157,26 @@ def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
     return SharedTrials(a, b.where(alike).with_column("cluster", clusters_of(a)), tuple(notes))
 
 
-def _same(a: TrialTable, b: TrialTable, column: str) -> Mask:
-    x, y = a.number(column), b.number(column)
-    same: Mask = (x == y) | (np.isnan(x) & np.isnan(y))
-    return same
-
-
 def _same_trials(a: TrialTable, b: TrialTable) -> tuple[Rows, Rows]:
-    """Return, in the order of a, the rows of a that b has too, and where b has them."""
+    """Return, in the order of a, the rows of a that b has too, and where b has them.
+
+    The seed matters only where chance had a part.
+    """
+    columns: list[NDArray[np.float64] | Rows] = []
+    for name in ("episode", "video", "perturbation"):
+        (in_a, names), (in_b, others) = a.codes(name), b.codes(name)
+        codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *others)))}
+        columns.append(np.concatenate([in_a, np.array([codes[text] for text in others], dtype=np.int64)[in_b]]))
+    columns.append(np.concatenate([trials.number("severity") for trials in (a, b)]))
+    columns.append(np.concatenate([np.where(t.matches("perturbation", CLEAN), -1, t.number("seed")) for t in (a, b)]))
     key, size = np.zeros(len(a) + len(b), dtype=np.int64), len(a)
-    for column in _trial_columns(a, b):
+    for column in columns:
         values, code = np.unique(column, return_inverse=True)
         key = np.unique(key * max(len(values), 1) + code, return_inverse=True)[1]
     place = np.full(int(key.max(initial=-1)) + 1, -1)
     place[key[size:]] = np.arange(len(b))
     found = place[key[:size]]
     return np.flatnonzero(found >= 0), found[found >= 0]
-
-
-def _trial_columns(a: TrialTable, b: TrialTable) -> Iterator[Numbers]:
-    """Yield what makes two trials the same, of a and then of b: the seed matters only where chance had a part."""
-    for name in ("episode", "video", "perturbation"):
-        (in_a, names), (in_b, others) = a.codes(name), b.codes(name)
-        codes = {text: code for code, text in enumerate(dict.fromkeys((*names, *others)))}
-        yield np.concatenate([in_a, np.array([codes[text] for text in others], dtype=np.int64)[in_b]])
-    yield np.concatenate([trials.number("severity") for trials in (a, b)])
-    yield np.concatenate([np.where(t.matches("perturbation", CLEAN), -1, t.number("seed")) for t in (a, b)])
 
 
 def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
@@ -190,28 +187,13 @@ def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
 def _paired_test(shared: SharedTrials, group: str, mask: Mask, metric: Metric, draws: Draws) -> PairedTest:
     used = mask & answered(shared.a, metric.eligibility) & answered(shared.b, metric.eligibility)
     a, b = shared.a.where(used), shared.b.where(used)
-    exact = _mcnemar(a, b) if metric is success_accuracy and group == CLEAN else math.nan
+    exact = math.nan
+    if metric is success_accuracy and group == CLEAN:
+        assert metric.values is not None
+        right_a, right_b = metric.values(a), metric.values(b)
+        exact = exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
     episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))
     return PairedTest(group, metric.name, paired_metric(metric, a, b, draws), math.nan, episodes, tasks, exact)
-
-
-def _mcnemar(a: TrialTable, b: TrialTable) -> float:
-    assert success_accuracy.values is not None
-    right_a, right_b = success_accuracy.values(a), success_accuracy.values(b)
-    return exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
-
-
-def _labels(run_a: Run, run_b: Run, model_a: str, model_b: str) -> tuple[str, str]:
-    names = display_names([model_a, model_b], {**run_b.record.names, **run_a.record.names})
-    if model_a != model_b:
-        return names[model_a], names[model_b]
-    return f"{names[model_a]} ({run_a.folder.name})", f"{names[model_b]} ({run_b.folder.name})"
-
-
-def _where(group: str) -> str:
-    if group in (CLEAN, OVERALL):
-        return "on clean episodes" if group == CLEAN else "overall"
-    return "under pairs of changes" if group == "pair" else f"under {group} change"
 
 
 def _counted(count: int, noun: str) -> str:

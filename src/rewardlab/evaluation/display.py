@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import chain, count
 from typing import Protocol
 
 from rewardlab.core.errors import PlanError, RewardlabError
@@ -50,13 +51,13 @@ def format_interval(measured: WithInterval, decimals: int = 2) -> str:
     return "" if low is None or high is None else f"[{low:.{decimals}f}, {high:.{decimals}f}]"
 
 
-def format_percent(share: float | None) -> str:
-    """Return a share in percent; a dash where there is none."""
-    return "-" if share is None or share != share else f"{share:.0%}"
+def format_percent(fraction: float | None) -> str:
+    """Return a fraction in percent; a dash where there is none."""
+    return "-" if fraction is None or fraction != fraction else f"{fraction:.0%}"
 
 
 def format_percent_interval(measured: WithInterval) -> str:
-    """Return the 95 % interval of a share in percent, nothing where it has none."""
+    """Return the 95 % interval of a fraction in percent, nothing where it has none."""
     low, high = measured.low, measured.high
     return "" if low is None or high is None or low != low else f"[{100 * low:.0f}, {100 * high:.0f}]"
 
@@ -67,10 +68,8 @@ def format_coverage(measured: WithCoverage) -> str:
 
 
 def format_threshold(threshold: int | None) -> str:
-    """Return a severity threshold in words that fit a cell."""
-    if threshold is None:
-        return "-"
-    return "none" if threshold < 0 else str(threshold)
+    """Return a severity threshold in words that fit a table."""
+    return "-" if threshold is None else "none" if threshold < 0 else str(threshold)
 
 
 def format_date(text: str) -> str:
@@ -92,7 +91,7 @@ def format_p_value(p: float | None, at_floor: bool = False) -> str:
 
 
 def markdown_text(text: str) -> str:
-    """Return text that stays in its line and its cell of Markdown, and is no HTML, no code and no link."""
+    """Return text that stays in its line and its table of Markdown, and is no HTML, no code and no link."""
     return re.sub(r"([\\`<|]|\](?=[(\[:]))", r"\\\1", " ".join(text.split()))
 
 
@@ -110,7 +109,9 @@ def display_names(models: Sequence[str], chosen: Mapping[str, str]) -> dict[str,
     found: dict[str, str] = {}
     for model, name in wanted.items():
         alike = [other for other in wanted if wanted[other] == name and other != model]
-        found[model] = _untaken(f"{name} ({own})" if (own := _own_part(model, alike)) else name, found.values())
+        full = f"{name} ({own})" if (own := _own_part(model, alike)) else name
+        numbered = (f"{full} {number}" for number in count(2))
+        found[model] = next(free for free in chain([full], numbered) if free not in found.values())
     return found
 
 
@@ -127,15 +128,13 @@ def model_meant(text: str, names: Mapping[str, str]) -> str | None:
     if text in names:
         return text
     short = next((model for model, name in names.items() if name == text), None)
-    return short if short is not None or "?" not in text else _at_another_speed(text, names)
-
-
-def _at_another_speed(text: str, models: Iterable[str]) -> str | None:
+    if short is not None or "?" not in text:
+        return short
     try:
         name = name_model(text).name
     except RewardlabError:  # such as a module that is not on this machine
         return None
-    return name if name in set(models) else None
+    return name if name in names else None
 
 
 def derived_name(model: str) -> str:
@@ -170,14 +169,6 @@ def _cut(name: str) -> str:
     """Return a name that fits: of a longer one its beginning and its end."""
     words = " ".join(name.split())
     return words if len(words) <= FITS else f"{words[: FITS - 10]}…{words[-9:]}"
-
-
-def _untaken(name: str, taken: Iterable[str]) -> str:
-    known, number = set(taken), 2
-    free = name
-    while free in known:
-        free, number = f"{name} {number}", number + 1
-    return free
 
 
 # What runs and their models are called: on a page of several runs, and on the command line.
@@ -226,7 +217,7 @@ def failure_reasons(trials: TrialTable) -> list[FailureReason]:
     failed = trials.where(trials.matches("status", "failed"))
     counts: Counter[tuple[str, str]] = Counter()
     examples: dict[tuple[str, str], str] = {}
-    for model, reason in zip(failed.text("model"), failed.text("reason")):
+    for model, reason in zip(failed.text("model"), failed.text("reason"), strict=True):
         key = str(model), reason_kind(str(reason))
         counts[key] += 1
         examples.setdefault(key, str(reason))

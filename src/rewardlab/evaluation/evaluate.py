@@ -25,7 +25,7 @@ from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import open_dataset
-from rewardlab.data.contract import Contents, Problem
+from rewardlab.data.contract import Contents
 from rewardlab.data.reading import wordless_note
 from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
@@ -90,7 +90,13 @@ def evaluate(plan: Plan) -> Run:
     run = start_scoring(plan, context, contents)
     with locked(run.folder):
         keep_names(run, plan, context)
-        finished = _print_forecast(run, plan, context)
+        trials = run.trials(FORECAST_COLUMNS)
+        if not plan.execution.quiet:
+            told = forecast(
+                run.folder, trials, context, plan.severities, _workers(plan, context) or os.cpu_count() or 1
+            )
+            print(one_line(told.sentence), file=sys.stderr, flush=True)
+        finished = finished_trials(trials, retry_failures=plan.scoring.retry_failures)
         planned = plan_trials(shard_of(context.dataset, plan.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
         score_jobs(run, jobs, context, plan, (len(finished), run.record.trials))
@@ -100,20 +106,19 @@ def evaluate(plan: Plan) -> Run:
             run.compact()
             save_summary(run)
         if plan.describe_failures:
-            _describe(run, context, plan)
+            spending = replace(context, budget=plan.model_budget(run.folder))
+            try:
+                with loading("asking for descriptions", quiet=plan.execution.quiet):
+                    describe_failures(run, spending, plan.describe_failures)
+            except (KeyboardInterrupt, StopRun) as stop:
+                found = f"every trial is scored in {run.place}, but not every description is there: {stop}"
+                raise _stopped(stop, found) from None
     return run
 
 
-def _describe(run: Run, context: ScoringContext, plan: Plan) -> None:
-    try:
-        with loading("asking for descriptions", quiet=plan.execution.quiet):
-            describe_failures(run, replace(context, budget=plan.model_budget(run.folder)), plan.describe_failures)
-    except (KeyboardInterrupt, StopRun) as stop:
-        kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
-        raise kind(
-            f"every trial is scored in {run.place}, but not every description is there: {stop}; "
-            "the same command goes on where this one stopped"
-        ) from None
+def _stopped(stop: BaseException, what: str) -> Interrupted | StoppedByModel:
+    kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
+    return kind(f"{what}; the same command goes on where this one stopped")
 
 
 def forecast_run(plan: Plan) -> RunForecast:
@@ -131,17 +136,6 @@ def open_plan(plan: Plan) -> tuple[Contents, ScoringContext]:
     for note in () if plan.execution.quiet else wordless_note(contents.episodes):
         print(one_line(note), file=sys.stderr, flush=True)
     return contents, scoring_context(plan, contents.episodes)
-
-
-def _print_forecast(run: Run, plan: Plan, context: ScoringContext) -> set[str]:
-    """Print what is still to be asked, and return the trials that are finished; the trials are read once for both."""
-    trials = run.trials(FORECAST_COLUMNS)
-    if not plan.execution.quiet:
-        known = trials if len(trials) else None
-        workers = _workers(plan, context) or os.cpu_count() or 1
-        told = forecast(run.folder, known, context, plan.severities, workers).sentence
-        print(one_line(told), file=sys.stderr, flush=True)
-    return finished_trials(trials, retry_failures=plan.scoring.retry_failures)
 
 
 def finished_trials(trials: TrialTable, *, retry_failures: bool) -> set[str]:
@@ -164,17 +158,15 @@ def _names(plan: Plan, context: ScoringContext) -> dict[str, str]:
 def load_episodes(plan: Plan) -> Contents:
     """Open the dataset; stop at problems before any work unless the plan says to skip them."""
     contents = open_dataset(plan.data)
-    if contents.problems and not plan.skip_invalid:
-        raise DataError(_problem_list(plan.data, contents.problems))
+    problems, check = contents.problems, f"run `rewardlab data check {plan.data}`"
+    if problems and not plan.skip_invalid:
+        first = "".join(f"\n  {problem}" for problem in problems[:5])
+        more = f"\n  and {len(problems) - 5} more: {check}" if len(problems) > 5 else ""
+        do = "correct them, or leave them out with --skip-invalid"
+        raise DataError(f"{plan.data} has {len(problems)} bad rows; {do}{first}{more}")
     if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
-    return Contents(contents.episodes[: plan.limit], contents.problems)
-
-
-def _problem_list(data: str, problems: Sequence[Problem]) -> str:
-    first = "".join(f"\n  {problem}" for problem in problems[:5])
-    more = f"\n  and {len(problems) - 5} more: run `rewardlab data check {data}`" if len(problems) > 5 else ""
-    return f"{data} has {len(problems)} bad rows; correct them, or leave them out with --skip-invalid{first}{more}"
+        raise DataError(f"{plan.data} holds no usable episode; {check}")
+    return Contents(contents.episodes[: plan.limit], problems)
 
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
@@ -222,7 +214,8 @@ def start_scoring(
         "episodes": len(contents.episodes),
         "trials": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
-        "versions": _versions(),
+        "versions": {"rewardlab": __version__, "python": platform.python_version()}
+        | {name: version(name) for name in ("numpy", "scipy", "opencv-python-headless", "av", "pyarrow")},
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return start_run(_folder(plan, context, identity), record)
@@ -243,18 +236,13 @@ def _folder(plan: Plan, context: ScoringContext, identity: dict[str, Any]) -> Pa
     return plan.out or Path("runs") / f"{slug}-{digest(json.dumps(identity, sort_keys=True))[:8]}"
 
 
-def _versions() -> dict[str, str]:
-    packages = ("numpy", "scipy", "opencv-python-headless", "av", "pyarrow")
-    return {"rewardlab": __version__, "python": platform.python_version()} | {name: version(name) for name in packages}
-
-
 def score_jobs(
     run: Run,
     jobs: Iterable[Job],
     context: ScoringContext,
     plan: Plan,
     size: tuple[int, int],
-    take: Callable[[Sequence[Trial]], None] = lambda trials: None,
+    take: Callable[[Sequence[Trial]], None] = lambda _trials: None,
 ) -> None:
     """Score jobs as they come and keep their trials, of which `size` says how many are there and how many will be.
 
@@ -272,17 +260,14 @@ def score_jobs(
                     progress.add(len(trials), sum(trial.status == "failed" for trial in trials))
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
-            kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
-            raise kind(
-                f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}; "
-                "the same command goes on where this one stopped"
-            ) from None
+            found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"
+            raise _stopped(stop, found) from None
 
 
 def _workers(plan: Plan, context: ScoringContext) -> int:
     """Return how many workers score, 0 for one per core: one where a model must not be there twice.
 
-    Where each worker has a share of a GPU of its own, weights may be there as often; what counts its spending may not.
+    Where each worker has a part of a GPU of its own, weights may be there as often; what counts its spending may not.
     """
     alone = [model for model in context.models.values() if model.exclusive]
     if any(model.server or not plan.execution.gpus for model in alone):

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,28 +62,22 @@ class AlignedTrials:
 
 
 def align_models(trials: TrialTable, values: Numbers) -> AlignedTrials:
-    """Put one number per trial in the place of its trial, for each model."""
-    model_of, models = trials.codes("model")
-    place, first = _cell_places(trials)
-    table = np.full((len(models), len(first)), np.nan)
-    table[model_of, place] = values
-    names = {str(name): table[number] for number, name in enumerate(models)}
-    return AlignedTrials(names, clusters_of(trials)[first], trials.matches("perturbation", CLEAN)[first])
-
-
-def _cell_places(trials: TrialTable) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return the number of each trial's trial, whatever the model, and one trial of each trial."""
-    episode, _ = trials.codes("episode")
+    """Put the number of each trial in the place of its episode, perturbation and severity, for each model."""
+    (model_of, models), (episode, _) = trials.codes("model"), trials.codes("episode")
     perturbation, names = trials.codes("perturbation")
     severity = trials.number("severity").astype(np.int64)
     code = (episode * max(len(names), 1) + perturbation) * 8 + severity
     _, first, place = np.unique(code, return_index=True, return_inverse=True)
-    return place, first
+    table = np.full((len(models), len(first)), np.nan)
+    table[model_of, place] = values
+    by_model = {str(name): table[number] for number, name in enumerate(models)}
+    return AlignedTrials(by_model, clusters_of(trials)[first], trials.matches("perturbation", CLEAN)[first])
 
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05
 WORST = 5  # perturbations listed per evaluated model
+_CALIBRATION_METRICS = ("ordinal_ece", "top_label_ece", "ranked_probability_score", "brier_score")
 
 
 def values_of(trials: TrialTable, name: str) -> Numbers:
@@ -96,16 +90,16 @@ def values_of(trials: TrialTable, name: str) -> Numbers:
 def severity_thresholds(trials: TrialTable, draws: Draws, accuracy_threshold: float) -> tuple[SeverityThreshold, ...]:
     """Return, per model and category, the last severity with success accuracy of at least `accuracy_threshold`.
 
-    As measured, certified, and its share of draws. A severity that was not measured ends what can be claimed.
+    As measured, certified, and its fraction of draws. A severity that was not measured ends what can be claimed.
     """
     found = []
     values, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
-    severity, clean_cells = trials.number("severity").astype(np.int64), trials.matches("category", CLEAN)
+    severity, clean = trials.number("severity").astype(np.int64), trials.matches("category", CLEAN)
     model_of, models = trials.codes("model")
     for number, model in enumerate(models):
         for name in CATEGORIES:
             changed = trials.matches("category", name)
-            mine = (model_of == number) & (changed | clean_cells)
+            mine = (model_of == number) & (changed | clean)
             if not (changed & mine).any():
                 continue
             sums = condition_sums(values[mine], cluster[mine], severity[mine], len(SEVERITIES), draws.clusters)
@@ -123,25 +117,23 @@ def certifiable_categories(trials: TrialTable, accuracy_threshold: float) -> tup
     """
     labelled, needed = eligible(trials, success_accuracy.eligibility), clusters_to_certify(accuracy_threshold)
     category, severity = trials.text("category"), trials.number("severity")
+    episode, cluster = trials.codes("episode")[0], clusters_of(trials)
     found = []
     for name in (name for name in CATEGORIES if (category == name).any()):
         lowest = severity[category == name].min()
-        masks = [category == CLEAN, (category == name) & (severity == lowest)]
-        counted = [_episodes_and_clusters(trials, labelled & mask) for mask in masks]
+        masks = [labelled & mask for mask in (category == CLEAN, (category == name) & (severity == lowest))]
+        counted = [(len(np.unique(episode[mask])), len(np.unique(cluster[mask]))) for mask in masks]
         episodes, clusters = min(counted, key=lambda pair: pair[1])
         in_all = math.ceil(needed * episodes / clusters) if needed and clusters else None
         found.append(CertifiableCategory(name, episodes, clusters, needed, in_all))
     return tuple(found)
 
 
-def _episodes_and_clusters(trials: TrialTable, chosen: Mask) -> tuple[int, int]:
-    return len(np.unique(trials.codes("episode")[0][chosen])), len(np.unique(clusters_of(trials)[chosen]))
-
-
 def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[ControlCheck, ...]:
     """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all."""
     aligned = align_models(trials, values_of(trials, micro_mae.name))
-    controls = [name for name in aligned.values if name not in evaluated and not _sees_truth(name)]
+    kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
+    controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
     tests: list[tuple[str, str, Literal["clean", "all trials"], PairedDifference]] = []
     for model in (name for name in evaluated if name in aligned.values):
         for control in controls:
@@ -150,26 +142,17 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
             tests.append((model, control, "clean", clean))
             tests.append((model, control, "all trials", paired_means(theirs, ours, aligned.cluster, draws)))
     corrected = holm([paired.p for *_, paired in tests])
-    return tuple(_control_check(*test, p) for test, p in zip(tests, corrected))
-
-
-def _control_check(
-    model: str, control: str, where: Literal["clean", "all trials"], paired: PairedDifference, p: float
-) -> ControlCheck:
-    return ControlCheck(
-        model=model,
-        control=control,
-        where=where,
-        metric=micro_mae.name,
-        gain=none_if_nan(paired.difference),
-        low=none_if_nan(paired.low),
-        high=none_if_nan(paired.high),
-        p=none_if_nan(paired.p),
-        p_holm=none_if_nan(p),
-        p_at_floor=paired.p_at_floor,
-        trials=paired.trials,
-        clusters=paired.clusters,
-        conclusion=_conclusion(paired.difference, p),
+    return tuple(
+        ControlCheck(
+            model=model,
+            control=control,
+            where=where,
+            metric=micro_mae.name,
+            gain=none_if_nan(paired.difference),
+            conclusion=_conclusion(paired.difference, p),
+            **_test_fields(paired, p),
+        )
+        for (model, control, where, paired), p in zip(tests, corrected, strict=True)
     )
 
 
@@ -179,9 +162,11 @@ def _conclusion(gain: float, p: float) -> Conclusion:
     return "beats" if gain > 0 else "does not beat"
 
 
-def _sees_truth(model: str) -> bool:
-    entry = MODELS.get(model.partition(":")[0])
-    return entry is not None and entry.sees_truth
+def _test_fields(paired: PairedDifference, p_holm: float) -> dict[str, Any]:
+    """Return what the records of all paired tests state: the interval, the p-values and the counts."""
+    numbers = {"low": paired.low, "high": paired.high, "p": paired.p, "p_holm": p_holm}
+    counts = {"p_at_floor": paired.p_at_floor, "trials": paired.trials, "clusters": paired.clusters}
+    return {name: none_if_nan(number) for name, number in numbers.items()} | counts
 
 
 def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[AccuracyDrop, ...]:
@@ -204,7 +189,7 @@ def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[A
                 episodes = len(np.unique(trials.codes("episode")[0][mask]))
                 tests.append((name, group, episodes, paired_means(before[mask], after[mask], cluster[mask], draws)))
     corrected = holm([paired.p for *_, paired in tests])
-    return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected))
+    return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected, strict=True))
 
 
 def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p: float, severity: int) -> AccuracyDrop:
@@ -221,16 +206,10 @@ def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p:
         clean=paired.a,
         changed=paired.b,
         drop=paired.difference,
-        low=none_if_nan(paired.low),
-        high=none_if_nan(paired.high),
-        p=none_if_nan(paired.p),
-        p_holm=none_if_nan(p),
-        p_at_floor=paired.p_at_floor,
-        trials=paired.trials,
         episodes=episodes,
-        clusters=paired.clusters,
         minimum_detectable_drop=none_if_nan(detectable),
         note=note,
+        **_test_fields(paired, p),
     )
 
 
@@ -238,8 +217,8 @@ def worst_perturbations(
     trials: TrialTable, measured: Sequence[Measurement], evaluated: Sequence[str]
 ) -> tuple[WorstPerturbation, ...]:
     """Return, per evaluated model, the perturbations that broke most expectations, at their highest severity."""
-    category = dict(zip(trials.text("perturbation"), trials.text("category")))
-    table = {(entry.model, entry.group, entry.severity, entry.metric): entry for entry in measured}
+    category = dict(zip(trials.text("perturbation"), trials.text("category"), strict=True))
+    values = {(entry.model, entry.group, entry.severity, entry.metric): entry.value for entry in measured}
     found = []
     for model in evaluated:
         mine = [e for e in measured if e.model == model and e.metric == "expectation_kept" and e.severity]
@@ -247,30 +226,25 @@ def worst_perturbations(
         for entry in (e for e in mine if e.group in category):
             kept[entry.group] = max(kept.get(entry.group, entry), entry, key=lambda e: e.severity)
         ranked = sorted((e for e in kept.values() if e.value is not None), key=lambda e: (e.value, e.group))
-        found += [_worst(entry, str(category[entry.group]), table) for entry in ranked[:WORST]]
+        for entry in ranked[:WORST]:
+            assert entry.value is not None
+            found.append(
+                WorstPerturbation(
+                    model=model,
+                    perturbation=entry.group,
+                    category=str(category[entry.group]),
+                    severity=entry.severity,
+                    expectation_kept=entry.value,
+                    low=entry.low,
+                    high=entry.high,
+                    scored=entry.scored,
+                    asked=entry.asked,
+                    signed_shift=values.get((model, entry.group, entry.severity, "signed_shift")),
+                    micro_mae=values.get((model, entry.group, entry.severity, "micro_mae")),
+                    clean_micro_mae=values.get((model, entry.group, 0, "micro_mae")),
+                )
+            )
     return tuple(found)
-
-
-def _worst(entry: Measurement, category: str, table: dict[tuple[str, str, int, str], Measurement]) -> WorstPerturbation:
-    def value(severity: int, metric: str) -> float | None:
-        other = table.get((entry.model, entry.group, severity, metric))
-        return other.value if other else None
-
-    assert entry.value is not None
-    return WorstPerturbation(
-        model=entry.model,
-        perturbation=entry.group,
-        category=category,
-        severity=entry.severity,
-        expectation_kept=entry.value,
-        low=entry.low,
-        high=entry.high,
-        scored=entry.scored,
-        asked=entry.asked,
-        signed_shift=value(entry.severity, "signed_shift"),
-        micro_mae=value(entry.severity, "micro_mae"),
-        clean_micro_mae=value(0, "micro_mae"),
-    )
 
 
 def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors, ...]:
@@ -283,27 +257,13 @@ def calibration_errors(trials: TrialTable, seed: int) -> tuple[CalibrationErrors
     for number, model in enumerate(models):
         for part, mask in parts:
             used = trials.where(usable & mask & (model_of == number))
-            found += [_calibration(model, part, used, seed)] if len(used) else []
+            if len(used):
+                values = {name: none_if_nan(METRICS[name](used)) for name in _CALIBRATION_METRICS}
+                nulls = null_quantiles(used, seed)
+                values |= {f"{name}_null": none_if_nan(nulls[name]) for name in ("ordinal_ece", "top_label_ece")}
+                diagram = tuple(reliability_diagram(used))
+                found.append(CalibrationErrors(model=model, where=part, trials=len(used), diagram=diagram, **values))
     return tuple(found)
-
-
-def _calibration(model: str, part: Literal["clean", "perturbed"], trials: TrialTable, seed: int) -> CalibrationErrors:
-    def value(metric: str) -> float | None:
-        return none_if_nan(METRICS[metric](trials))
-
-    nulls = null_quantiles(trials, seed)
-    return CalibrationErrors(
-        model=model,
-        where=part,
-        ordinal_ece=value("ordinal_ece"),
-        top_label_ece=value("top_label_ece"),
-        ranked_probability_score=value("ranked_probability_score"),
-        brier_score=value("brier_score"),
-        ordinal_ece_null=none_if_nan(nulls["ordinal_ece"]),
-        top_label_ece_null=none_if_nan(nulls["top_label_ece"]),
-        trials=len(trials),
-        diagram=tuple(reliability_diagram(trials)),
-    )
 
 
 def calibration_nulls(trials: TrialTable, seed: int) -> tuple[CalibrationNull, ...]:
@@ -369,7 +329,6 @@ def _curves(measured: Sequence[Measurement], metric: str, scale: float) -> dict[
 # Seen and unseen apart: what a model makes of tasks that it was trained on, and of others, beside a constant.
 
 KINDS: tuple[Literal["seen", "unseen"], ...] = ("seen", "unseen")
-_METRICS = (micro_mae.name, success_accuracy.name)
 
 
 def task_familiarity(
@@ -378,7 +337,7 @@ def task_familiarity(
     """Return the clean numbers of every model whose training tasks are known, where the data has both kinds or one."""
     clean = trials.where(trials.matches("category", CLEAN))
     known = {model: tasks for model, tasks in trained_tasks.items() if set(tasks) & set(clean.codes("task")[1])}
-    return tuple(row for model, tasks in known.items() for row in _rows(clean, draws, model, tasks))
+    return tuple(row for model, tasks in known.items() for row in _familiarity(clean, draws, model, tasks))
 
 
 def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
@@ -387,15 +346,13 @@ def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
     return np.array([name not in trained for name in names], dtype=np.int64)[task], KINDS
 
 
-def _rows(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
-    for metric in _METRICS:
-        columns = clean.codes("model"), seen_or_unseen(clean, trained)
-        means = condition_means(
-            values_of(clean, metric), clusters_of(clean), columns, draws, proportion=METRICS[metric].proportion
-        )
+def _familiarity(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
+    columns = clean.codes("model"), seen_or_unseen(clean, trained)
+    for metric in (micro_mae.name, success_accuracy.name):
+        values, proportion = values_of(clean, metric), METRICS[metric].proportion
+        means = condition_means(values, clusters_of(clean), columns, draws, proportion=proportion)
         for kind in KINDS:
             if episodes := means.count({(model, kind): 1.0}):
                 found, blind = (means.combined({(name, kind): 1.0}) for name in (model, REFERENCE))
-                ends = none_if_nan(found.low), none_if_nan(found.high)
-                blind_value = none_if_nan(blind.value)
-                yield TaskFamiliarity(model, kind, metric, none_if_nan(found.value), *ends, blind_value, episodes)
+                ends = none_if_nan(found.low), none_if_nan(found.high), none_if_nan(blind.value)
+                yield TaskFamiliarity(model, kind, metric, none_if_nan(found.value), *ends, episodes)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -66,9 +66,7 @@ def fit_temperature(probs: Numbers, truth: Codes) -> float:
 
 
 def conformal_quantile(nonconformities: Numbers, coverage: float) -> float | None:
-    """Return the split-conformal quantile of nonconformity scores: the next truth is at most there with probability
-    `coverage`; None where there are too few scores for it.
-    """
+    """Return the split-conformal quantile of nonconformity scores at this coverage; None of too few scores."""
     rank = math.ceil((len(nonconformities) + 1) * coverage)
     return float(np.sort(nonconformities)[rank - 1]) if rank <= len(nonconformities) else None
 
@@ -92,8 +90,16 @@ class AnsweredEpisodes:
     """Some answered episodes: what the model said, and what is true."""
 
     scores: list[Score]
-    label: NDArray[np.int64]
+    label: Codes
     tasks: int
+
+    @classmethod
+    def of(cls, trials: TrialTable) -> "AnsweredEpisodes":
+        """Return the answered episodes of trials."""
+        answers = zip(trials.number("level"), trials.vectors("probabilities", 5), strict=True)
+        scores = [Score(float(x), None if np.isnan(row).any() else tuple(row.tolist())) for x, row in answers]
+        tasks = len(np.unique(trials.codes("task")[0]))
+        return cls(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
 
     def size(self) -> Plain:
         """Return how many episodes and tasks these are."""
@@ -104,7 +110,7 @@ def fit_calibration(
     model: Annotated[str, Help("model to calibrate")],
     data: Annotated[str | Path, Help("dataset to fit on; not the one that the model is evaluated on later")],
     *,
-    coverage: Annotated[float, Help("share of episodes whose true level the set of levels must hold")] = 0.9,
+    coverage: Annotated[float, Help("fraction of episodes whose true level the set of levels must hold")] = 0.9,
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,
@@ -143,11 +149,11 @@ def fit_calibration(
 
 def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
-    fit, conformal, held_out = (_answered_episodes(third) for third in split_by_task(trials, seed, 3))
+    fit, conformal, held_out = map(AnsweredEpisodes.of, split_by_task(trials, seed, 3))
     calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [prediction_set(score, calibration) for score in after]
-    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.label, sets)]
+    holds = [bool(truth + 1 in levels) for truth, levels in zip(held_out.label, sets, strict=True)]
     return {
         "method": "isotonic" if calibration.temperature is None else "temperature",
         "fitted": asdict(calibration),
@@ -172,7 +178,7 @@ def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]
     if min(sizes) < MIN_EPISODES:
         got = ", ".join(map(str, sizes))
         raise DataError(
-            f"what is fitted and judged apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
+            f"what is fitted and evaluated apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
             f"reward and no task in common, got {got}; take more data"
         )
     part = np.array([part_of[int(code)] for code in cluster])
@@ -208,34 +214,21 @@ def calibration_sentences(record: Plain) -> list[str]:
     ]
 
 
-def _answered_episodes(trials: TrialTable) -> AnsweredEpisodes:
-    probs = trials.vectors("probabilities", 5)
-    scores = [
-        Score(float(level), None if np.isnan(row).any() else tuple(row.tolist()))
-        for level, row in zip(trials.number("level"), probs)
-    ]
-    tasks = len(np.unique(trials.codes("task")[0]))
-    return AnsweredEpisodes(scores, trials.number("truth_level").astype(np.int64) - 1, tasks)
-
-
 def _fit(fit: AnsweredEpisodes, conformal: AnsweredEpisodes, coverage: float) -> Calibration:
     if fit.scores[0].probabilities is None:
         levels = np.array([score.level for score in fit.scores])
         calibration = Calibration(None, isotonic_steps(levels, (fit.label + 1).astype(np.float64)), coverage, None)
     else:
         calibration = Calibration(fit_temperature(_probs(fit.scores), fit.label), (), coverage, None)
-    nonconformities = [
-        nonconformity(apply_calibration(score, calibration))[truth]
-        for score, truth in zip(conformal.scores, conformal.label)
-    ]
-    threshold = conformal_quantile(np.array(nonconformities), coverage)
-    return Calibration(calibration.temperature, calibration.steps, coverage, threshold)
+    pairs = zip(conformal.scores, conformal.label, strict=True)
+    nonconformities = [nonconformity(apply_calibration(score, calibration))[truth] for score, truth in pairs]
+    return replace(calibration, threshold=conformal_quantile(np.array(nonconformities), coverage))
 
 
-def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
+def _quality(scores: Sequence[Score], truth: Codes) -> Plain:
     levels = np.array([score.level for score in scores])
-    found: Plain = {"mae": float(np.abs(levels - truth - 1).mean()), "nll": None}
-    found |= {"ordinal_ece": None, "top_label_ece": None}
+    mae = float(np.abs(levels - truth - 1).mean())
+    found: Plain = {"mae": mae, "nll": None, "ordinal_ece": None, "top_label_ece": None}
     if scores[0].probabilities is not None:
         probs = _probs(scores)
         found["nll"] = none_if_nan(negative_log_likelihood(probs, truth))
@@ -243,5 +236,5 @@ def _quality(scores: Sequence[Score], truth: NDArray[np.int64]) -> Plain:
     return found
 
 
-def _probs(scores: Sequence[Score]) -> NDArray[np.float64]:
+def _probs(scores: Sequence[Score]) -> Numbers:
     return np.array([score.probabilities for score in scores], dtype=np.float64)

@@ -68,8 +68,8 @@ def control_risk(risks: Numbers, claimed: Flags, tasks: NDArray[np.int64], rate:
     """Return the highest threshold on risk at which claims on failed clips stay within `rate` for the next task.
 
     Given are failed clips: their risks, whether a success was claimed, and their tasks, which are the exchangeable
-    units. A task's loss is the share of its clips whose claim passes; its expectation for a new task of the same kind
-    is at most `rate` (conformal risk control, theorem 1). None where no claim may pass.
+    units. A task's loss is the fraction of its clips whose claim passes; its expectation for a new task of the same
+    kind is at most `rate` (conformal risk control, theorem 1). None where no claim may pass.
     """
     units, group = np.unique(tasks, return_inverse=True)
     count, clips = len(units), np.bincount(group)
@@ -119,13 +119,17 @@ class EvaluatedClips:
         """Return the task of each clip as a number."""
         return np.unique(self.tasks.astype(str), return_inverse=True)[1].astype(np.int64)
 
+    def size(self) -> Plain:
+        """Return how many clips and tasks these are."""
+        return {"clips": len(self.rows), "tasks": len(np.unique(self.task_codes()))}
+
 
 def fit_guard(
     model: Annotated[str, Help("model to guard")],
     data: Annotated[str | Path, Help("dataset to fit on; not the one that the model is evaluated on later")],
     *,
     false_success: Annotated[
-        float, Help("share of failed clips of a new task that may pass as successes, on average")
+        float, Help("fraction of failed clips of a new task that may pass as successes, on average")
     ] = 0.1,
     perturbations: Annotated[
         str | Sequence[str], Help("perturbations to fit on; evaluate on others", metavar="NAME")
@@ -167,12 +171,8 @@ def fit_guard(
     trials = run.trials()
     halves = _halves(trials, seed)
     record: Plain = {"model": named.name, "fingerprint": named.fingerprint, "fallback": fallback, "data": plan.data}
-    record |= {
-        "guard": asdict(fitted_guard(*halves, terms)),
-        "perturbations": list(plan.perturbations),
-        "severities": list(plan.severities),
-    }
-    record |= {part: _size(half) for part, half in zip(("fit", "threshold"), halves, strict=True)}
+    record |= {"guard": asdict(fitted_guard(*halves, terms)), "perturbations": list(plan.perturbations)}
+    record |= {"severities": list(plan.severities), "fit": halves[0].size(), "threshold": halves[1].size()}
     record["held_out"] = effect_in_folds(trials, terms)
     run.save(GUARD, record)
     folder.mkdir(parents=True, exist_ok=True)
@@ -183,7 +183,7 @@ def fit_guard(
 
 @dataclass(frozen=True)
 class GuardTerms:
-    """What a guard is fitted for: the share of false successes, what becomes of them, and the seed of the splits."""
+    """What a guard is fitted for: the rate of false successes, what becomes of them, and the seed of the splits."""
 
     false_success: float
     policy: str
@@ -221,10 +221,18 @@ def _features(trial: Trial) -> dict[str, float]:
 
 def fitted_guard(fit: EvaluatedClips, threshold: EvaluatedClips, terms: GuardTerms) -> Guard:
     """Return the guard: claims ordered by risk on one part, the threshold by conformal risk control on the other."""
-    known = tuple(sorted({str(text) for text, clean in zip(fit.instructions, fit.clean) if clean}))
+    known = tuple(sorted({str(text) for text in fit.instructions[fit.clean]}))
     new = distances([str(text) for text in fit.instructions], [str(task) for task in fit.tasks])
-    names, features = feature_rows(fit.rows, new)
-    _require_claims(fit)
+    shared = sorted(set.intersection(*(set(row) for row in fit.rows))) if fit.rows else []
+    names = (*shared, "instruction_distance")
+    rows = zip(fit.rows, new, strict=True)
+    features = np.array([[*(row[name] for name in shared), distance] for row, distance in rows])
+    true, false = int((fit.claimed & fit.success).sum()), int((fit.claimed & ~fit.success).sum())
+    if min(true, false) < MIN_CLAIMS:
+        raise DataError(
+            f"a guard is fitted on claimed successes, {MIN_CLAIMS} true and {MIN_CLAIMS} false or more, got {true} and "
+            f"{false}; take more data or more perturbations"
+        )
     reference = features[fit.clean]
     centers, scales = reference.mean(axis=0), np.maximum(reference.std(axis=0), _LEAST_SCALE)
     inputs = risk_inputs(names, (features - centers) / scales)
@@ -234,46 +242,36 @@ def fitted_guard(fit: EvaluatedClips, threshold: EvaluatedClips, terms: GuardTer
     return replace(guard, threshold=_threshold(guard, threshold, terms.false_success))
 
 
-def feature_rows(rows: Sequence[dict[str, float]], distance: Sequence[float]) -> tuple[tuple[str, ...], Numbers]:
-    """Return the names of the features that every row has, and their values (n, k)."""
-    shared = sorted(set.intersection(*(set(row) for row in rows))) if rows else []
-    names = (*shared, "instruction_distance")
-    return names, np.array([[*(row[name] for name in shared), far] for row, far in zip(rows, distance)])
-
-
 def clip_risks(guard: Guard, clips: EvaluatedClips) -> Numbers:
     """Return the risk of every clip, claimed a success or not."""
     near = {text: nearest_distance(str(text), guard.instructions) for text in set(clips.instructions)}
-    rows = zip(clips.rows, clips.instructions)
+    rows = zip(clips.rows, clips.instructions, strict=True)
     return np.array([guard.risk(row | {"instruction_distance": near[text]}) for row, text in rows])
 
 
 def effect_in_folds(trials: TrialTable, terms: GuardTerms) -> Plain | None:
     """Return what guards fitted like this one do to tasks that they never saw; None where the tasks are too few."""
+    clips: list[EvaluatedClips] = []
+    passed_in: list[Flags] = []
     try:
-        folds = split_by_task(trials, terms.seed, FOLDS)
-        evaluated = [_evaluated_by_others(fold, trials, terms) for fold in folds]
+        for fold in split_by_task(trials, terms.seed, FOLDS):
+            others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
+            guard = fitted_guard(*_halves(others, terms.seed), terms)
+            clips.append(evaluated_clips(fold))
+            passed_in.append(passed_claims(guard, clips[-1], clip_risks(guard, clips[-1])))
     except DataError:
         return None
-    clips = [clips for clips, _ in evaluated]
     claimed, success, clean = (
-        np.concatenate(flags) for flags in zip(*((c.claimed, c.success, c.clean) for c in clips))
+        np.concatenate([vars(each)[name] for each in clips]) for name in ("claimed", "success", "clean")
     )
-    passed, failed = np.concatenate([flags for _, flags in evaluated]), ~success
+    passed, failed = np.concatenate(passed_in), ~success
     return {
         "clips": len(passed),
-        "tasks": sum(len(np.unique(each.task_codes())) for each in clips),
-        "false_success": {"without": _share(claimed[failed]), "with": _share(passed[failed])},
-        "found_success": {"without": _share(claimed[success]), "with": _share(passed[success])},
-        "clean_withheld": _share((claimed & ~passed)[clean]),
+        "tasks": sum(each.size()["tasks"] for each in clips),
+        "false_success": {"without": _proportion(claimed[failed]), "with": _proportion(passed[failed])},
+        "found_success": {"without": _proportion(claimed[success]), "with": _proportion(passed[success])},
+        "clean_withheld": _proportion((claimed & ~passed)[clean]),
     }
-
-
-def _evaluated_by_others(fold: TrialTable, trials: TrialTable, terms: GuardTerms) -> tuple[EvaluatedClips, Flags]:
-    """Return the clips of a fold, and which claims pass a guard that is fitted on all other tasks."""
-    others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
-    guard, clips = fitted_guard(*_halves(others, terms.seed), terms), evaluated_clips(fold)
-    return clips, passed_claims(guard, clips, clip_risks(guard, clips))
 
 
 def passed_claims(guard: Guard, clips: EvaluatedClips, risks: Numbers) -> Flags:
@@ -318,22 +316,9 @@ def _threshold(guard: Guard, clips: EvaluatedClips, rate: float) -> float | None
     return control_risk(clip_risks(guard, clips)[failed], clips.claimed[failed], codes[failed], rate)
 
 
-def _require_claims(fit: EvaluatedClips) -> None:
-    true, false = int((fit.claimed & fit.success).sum()), int((fit.claimed & ~fit.success).sum())
-    if min(true, false) < MIN_CLAIMS:
-        raise DataError(
-            f"a guard is fitted on claimed successes, {MIN_CLAIMS} true and {MIN_CLAIMS} false or more, got {true} and "
-            f"{false}; take more data or more perturbations"
-        )
-
-
-def _size(clips: EvaluatedClips) -> Plain:
-    return {"clips": len(clips.rows), "tasks": len(np.unique(clips.task_codes()))}
-
-
-def _share(flags: Flags) -> float | None:
+def _proportion(flags: Flags) -> float | None:
     return float(flags.mean()) if len(flags) else None
 
 
-def _percent(share: float | None) -> str:
-    return "unknown" if share is None else f"{100 * share:.1f}%"
+def _percent(fraction: float | None) -> str:
+    return "unknown" if fraction is None else f"{100 * fraction:.1f}%"

@@ -59,9 +59,7 @@ def measure_values(values: Numbers, levels: Numbers, facts: ClipFacts, reversed_
 
     `reversed_values` are the rewards of the clips shown backwards, as shown.
     """
-    order = _order(values)
-    backwards = _order(reversed_values)
-    won = facts.success == 1
+    order, backwards, won = _order(values), _order(reversed_values), facts.success == 1
     return {
         "within": within_agreement(values, facts.progress),
         "across": across_agreement(values, facts.progress, facts.task),
@@ -85,8 +83,8 @@ def _order(values: Numbers) -> Numbers:
 def within_agreement(values: Numbers, progress: Numbers) -> Measured:
     """Return the fraction of pairs of frames of each clip that are in the true order; a tie is half right."""
     right, pairs = _agreement(values[:, :, None], values[:, None, :], progress[:, :, None], progress[:, None, :])
-    shares, counts = right.sum((1, 2)), pairs.sum((1, 2))
-    return np.where(counts > 0, shares / np.maximum(counts, 1), 0.0), (counts > 0).astype(np.float64)
+    total, counts = right.sum((1, 2)), pairs.sum((1, 2))
+    return np.where(counts > 0, total / np.maximum(counts, 1), 0.0), (counts > 0).astype(np.float64)
 
 
 def across_agreement(values: Numbers, progress: Numbers, task: Codes) -> Measured:
@@ -123,19 +121,19 @@ def success_auc(last: Numbers, success: Codes, task: Codes) -> Measured:
     return above, below
 
 
-def robustness(clean: Numbers, levels: Numbers, facts: ClipFacts, cells: PerturbedLevels) -> Measured:
+def robustness(clean: Numbers, levels: Numbers, facts: ClipFacts, trials: PerturbedLevels) -> Measured:
     """Return the area under accuracy over severity, 1 - error / 4, of each clip, over that of staying at the clean one.
 
     A perturbation counts for a clip where every severity from 1 to 4 keeps a known label.
     """
     above, below = np.zeros((2, len(clean)))
-    accuracy = 1 - np.abs(levels - cells.label) / 4
+    accuracy = 1 - np.abs(levels - trials.label) / 4
     start = 1 - np.abs(clean - facts.level) / 4
-    keys = cells.clip * (int(cells.perturbation.max(initial=0)) + 1) + cells.perturbation
+    keys = trials.clip * (int(trials.perturbation.max(initial=0)) + 1) + trials.perturbation
     for key in np.unique(keys):
         rows = np.flatnonzero(keys == key)
-        curve = accuracy[rows[np.argsort(cells.severity[rows])]]
-        clip = int(cells.clip[rows[0]])
+        curve = accuracy[rows[np.argsort(trials.severity[rows])]]
+        clip = int(trials.clip[rows[0]])
         if len(curve) == 4 and facts.level[clip] > 0:
             above[clip] += start[clip] / 2 + curve[:3].sum() + curve[3] / 2
             below[clip] += 4 * start[clip]

@@ -1,19 +1,20 @@
-"""What a run must have shown: parse, check, exit code, JUnit XML (takes gates and exit code of command_output).
+"""What a run must have shown: parse gates, check them, write JUnit XML.
 
 A gate is `[MODEL/]METRIC[:GROUP[@SEVERITY]] OP NUMBER`, with OP one of <=, >=, <, >. It passes where it holds at the
 end of the 95 % interval that speaks against it: small data is no excuse for a claim. What was not measured fails.
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import ge, gt, le, lt
 from pathlib import Path
 from xml.etree import ElementTree
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.evaluation.display import format_interval, format_number, format_threshold
 from rewardlab.metrics import METRICS
@@ -21,6 +22,7 @@ from rewardlab.perturbations import PERTURBATIONS
 
 _FORM = re.compile(r"(?:(?P<model>\S.*)/)?(?P<metric>\w+)(?::(?P<group>[^\s@<>=]+))?(?:@(?P<severity>[0-4]))?")
 _COMPARED = re.compile(r"(?P<what>.+?)\s*(?P<op><=|>=|<|>)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))")
+_OPERATORS: dict[str, Callable[[float, float], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt}
 _EXAMPLE = "write macro_mae<=0.8, success_accuracy:visual@3>=0.7, certified:visual>=2 or coverage>=0.99"
 
 
@@ -76,57 +78,35 @@ def parse_gate(text: str) -> Gate:
 
 def check_gates(gates: Sequence[Gate], summary: Summary) -> list[GateResult]:
     """Return one result per gate and model that it is for."""
-    return [_check(gate, model, summary) for gate in gates for model in _models(gate, summary)]
-
-
-def _models(gate: Gate, summary: Summary) -> tuple[str, ...]:
-    return (gate.model,) if gate.model else summary.evaluated
+    wanted = ((gate, (gate.model,) if gate.model else summary.evaluated) for gate in gates)
+    return [_check(gate, model, summary) for gate, models in wanted for model in models]
 
 
 def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
     if model not in summary.models:
         return GateResult(gate.text, model, False, "no answer: no model of this run is called so", None, None)
+    value: float | None
+    compared: float | None
     if gate.metric == "certified":
-        reached = summary.threshold(model, gate.group).certified
-        said = f"been certified up to severity {format_threshold(reached)} under {gate.group} changes"
-        return _held(gate, model, said, reached, reached)
-    if gate.metric == "coverage":
+        value = compared = summary.threshold(model, gate.group).certified
+        reached = format_threshold(summary.threshold(model, gate.group).certified)
+        measured = f"been certified up to severity {reached} under {gate.group} changes"
+    elif gate.metric == "coverage":
         counts = summary.outcomes(model)
         asked = counts.scored + counts.failed
-        share = counts.scored / asked if asked else None
-        return _held(gate, model, f"{counts.scored:,} answers to {asked:,} trials", share, share)
-    severity = 0 if gate.group == CLEAN else gate.severity if gate.severity is not None else summary.highest_severity
-    found = summary.measurement(model, gate.group, severity, gate.metric)
-    where = "on clean episodes" if gate.group == CLEAN else f"under {gate.group} at severity {severity}"
-    return _held(gate, model, f"{_measured(found)} {where}", found.value, _against(gate, found))
-
-
-def _measured(found: Measurement) -> str:
-    if found.value is None:
-        return f"no value ({found.scored}/{found.asked} scored)"
-    ends = format_interval(found, 3) or "without an interval"
-    return f"{format_number(found.value, 3)} {ends} ({found.scored}/{found.asked} scored)"
-
-
-def _against(gate: Gate, found: Measurement) -> float | None:
-    """Return the end of the interval that speaks against the gate."""
-    return found.high if gate.op.startswith("<") else found.low
-
-
-def _held(gate: Gate, model: str, said: str, value: float | None, compared: float | None) -> GateResult:
-    return GateResult(gate.text, model, compared is not None and _holds(gate, compared), said, value, compared)
-
-
-def _holds(gate: Gate, value: float) -> bool:
-    match gate.op:
-        case "<=":
-            return value <= gate.number
-        case ">=":
-            return value >= gate.number
-        case "<":
-            return value < gate.number
-        case _:
-            return value > gate.number
+        value = compared = counts.scored / asked if asked else None
+        measured = f"{counts.scored:,} answers to {asked:,} trials"
+    else:
+        chosen = summary.highest_severity if gate.severity is None else gate.severity
+        severity = 0 if gate.group == CLEAN else chosen
+        found = summary.measurement(model, gate.group, severity, gate.metric)
+        where = "on clean episodes" if gate.group == CLEAN else f"under {gate.group} at severity {severity}"
+        value, ends = found.value, format_interval(found, 3) or "without an interval"
+        number = "no value" if value is None else f"{format_number(value, 3)} {ends}"
+        measured = f"{number} ({found.scored}/{found.asked} scored) {where}"
+        compared = found.high if gate.op.startswith("<") else found.low  # the end that speaks against the gate
+    passed = compared is not None and _OPERATORS[gate.op](compared, gate.number)
+    return GateResult(gate.text, model, passed, measured, value, compared)
 
 
 # JUnit XML of a run, as continuous integration reads it: a test case per evaluated model, and per gate and model.
@@ -172,11 +152,9 @@ def _xml_text(text: str) -> str:
 
 def _write(path: Path, suite: ElementTree.Element) -> None:
     cases = list(suite)
-    for kind, count in (("failures", "failure"), ("errors", "error")):
-        suite.set(kind, str(sum(case.find(count) is not None for case in cases)))
-    suite.set("tests", str(len(cases)))
-    suite.set("skipped", "0")
-    suite.set("time", "0")
+    counts = {f"{kind}s": sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error")}
+    for name, count in {**counts, "tests": len(cases), "skipped": 0, "time": 0}.items():
+        suite.set(name, str(count))
     root = ElementTree.Element("testsuites")
     root.append(suite)
     path.parent.mkdir(parents=True, exist_ok=True)

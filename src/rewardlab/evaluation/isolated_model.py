@@ -19,7 +19,7 @@ from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
 from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.trial import Answer, error_text, validate_answer
-from rewardlab.evaluation.engines.processes import Process, send, start_process
+from rewardlab.evaluation.engines.processes import Process, start_process
 from rewardlab.models.composite import build_model, wrong_count
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
 from rewardlab.models.external import pickled
@@ -34,28 +34,20 @@ class ModelProcess:
     worker: Process
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return the model's answers; raise what it raised, in its words, or say that its process died."""
+        """Return the model's answers; raise what it raised, in its words, or the exit code of its process."""
         for message in _pack_episodes(episodes):
-            send(self.worker, message)
-        kind, content = self._receive()
-        if kind == b"stopped":
-            raise StopRun(_text(content))
-        if kind == b"miscounted":
-            raise WrongAnswerCount(_text(content))
+            self.worker.send(message)
+        kind, content = self.receive()
         if kind != b"answers":
-            raise ModelRaised(_text(content))
+            errors = {b"stopped": StopRun, b"miscounted": WrongAnswerCount}
+            raise errors.get(kind, ModelRaised)(_text(content))
         try:
             return unpack_answers(content, [len(episode.clip) for episode in episodes])[0]
         except ValueError as error:
             raise ModelRaised(f"its process answered what no model can: {error}") from None
 
-    def wait_until_loaded(self) -> None:
-        """Return when the model is built; raise why it cannot be."""
-        kind, content = self._receive()
-        if kind != b"ready":
-            raise ModelError(_text(content))
-
-    def _receive(self) -> tuple[bytes, bytes]:
+    def receive(self) -> tuple[bytes, bytes]:
+        """Return the kind and the content of the next reply."""
         most = BODY_MB.in_bytes
         try:
             return self.worker.pipe.recv_bytes(most), self.worker.pipe.recv_bytes(most)
@@ -71,13 +63,10 @@ def _text(content: bytes) -> str:
 def pickle_model(model: NamedModel) -> NamedModel:
     """Return the model as it may travel: code from outside stays pickled until it is in a process of its own."""
     members = tuple(pickle_model(member) for member in model.members)
-    make = partial(_unpickle_model, pickled(model.name, model.make)) if model.isolated else model.make
-    return replace(model, members=members, make=make)
-
-
-def _unpickle_model(make: bytes, budget: Budget) -> RewardModel:
-    made: RewardModel = cloudpickle.loads(make)(budget)
-    return made
+    if not model.isolated:
+        return replace(model, members=members)
+    make = pickled(model.name, model.make)
+    return replace(model, members=members, make=lambda budget: cloudpickle.loads(make)(budget))
 
 
 def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> RewardModel:
@@ -86,9 +75,11 @@ def start_model(model: NamedModel, budget: Budget, started: list[Process]) -> Re
         return build_model(model, budget)
     worker = start_process(own_group=False)
     started.append(worker)
-    send(worker, cloudpickle.dumps(partial(serve_model, model, budget)))
+    worker.send(cloudpickle.dumps(partial(serve_model, model, budget)))
     made = ModelProcess(model.name, worker)
-    made.wait_until_loaded()
+    kind, content = made.receive()  # when the model is built
+    if kind != b"ready":
+        raise ModelError(_text(content))
     return made
 
 
@@ -102,7 +93,7 @@ def serve_model(model: NamedModel, budget: Budget, pipe: Connection) -> None:
     _send_reply(pipe, b"ready", b"")
     while True:
         try:
-            episodes = _receive_episodes(pipe)
+            episodes = [_episode(described, pipe) for described in json.loads(pipe.recv_bytes())]
         except EOFError:
             return
         _send_reply(pipe, *_reply(built, episodes))
@@ -117,8 +108,8 @@ def _reply(model: RewardModel, episodes: Sequence[Episode]) -> tuple[bytes, byte
     try:
         answers = list(islice(model.score(episodes), len(episodes) + 1))
         if len(answers) == len(episodes):
-            checked = [validate_answer(answer, len(episode.clip)) for answer, episode in zip(answers, episodes)]
-            return b"answers", pack_answers(checked, "")
+            pairs = zip(answers, episodes, strict=True)
+            return b"answers", pack_answers([validate_answer(answer, len(e.clip)) for answer, e in pairs], "")
         got = "too many" if len(answers) > len(episodes) else len(answers)
         return b"miscounted", wrong_count(len(episodes), got).encode()
     except StopRun as stop:
@@ -146,12 +137,8 @@ def _pack_episodes(episodes: Sequence[Episode]) -> list[bytes]:
     return [json.dumps(described).encode(), *arrays]
 
 
-def _receive_episodes(pipe: Connection) -> list[Episode]:
-    """Return the episodes; their arrays lie on the bytes that came, which nobody can write to."""
-    return [_episode(described, pipe) for described in json.loads(pipe.recv_bytes())]
-
-
 def _episode(described: dict[str, Any], pipe: Connection) -> Episode:
+    """Return an episode; its arrays lie on the bytes that came, which nobody can write to."""
     frames = np.frombuffer(pipe.recv_bytes(), np.uint8).reshape(described["shape"])
     positions = np.frombuffer(pipe.recv_bytes(), described["positions"])
     every = read_only(np.arange(len(frames)))

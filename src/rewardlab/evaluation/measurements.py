@@ -15,7 +15,7 @@ from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
-from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
+from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
 from rewardlab.metrics.contract import OPTIONAL, Metric, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
 
@@ -69,20 +69,20 @@ def _measured(
     trials: TrialTable, conditions: Conditions, draws: Draws
 ) -> Iterator[tuple[str, str, int, str, MetricEstimate]]:
     """Yield every number of every condition; a metric of answers that the model never gives is left out."""
-    chosen = [m for m in METRICS.values() if not conditions.single or _is_given_for_one_perturbation(m)]
+    # One perturbation at one severity has too few trials for most metrics of pairs and bins of trials.
+    chosen = [
+        m
+        for m in METRICS.values()
+        if not conditions.single or m.values is not None or m.by_condition is not None or m.display.perturbation_table
+    ]
     numbers: dict[str, list[MetricEstimate]] = {}
     for eligibility in dict.fromkeys(m.eligibility for m in chosen):
         numbers |= _columns(trials, [m for m in chosen if m.eligibility == eligibility], conditions, draws)
     for place, (model, group, severity) in enumerate(conditions.names):
         for metric in chosen:
             measured = numbers[metric.name][place]
-            if _present(metric, measured):
+            if measured.asked > 0 and (measured.scored > 0 or metric.eligibility not in OPTIONAL):
                 yield model, group, severity, metric.name, measured
-
-
-def _is_given_for_one_perturbation(metric: Metric) -> bool:
-    """Tell whether one perturbation at one severity has trials enough: most pairs and bins of trials have not."""
-    return metric.values is not None or metric.by_condition is not None or metric.display.perturbation_table
 
 
 def _columns(
@@ -99,24 +99,17 @@ def _columns(
     found: dict[str, list[MetricEstimate]] = {}
     for metric in metrics:
         means = measure_conditions(metric, taken, place, count, draws)
-        found[metric.name] = [] if means is None else _listed(means, asked)
+        columns = () if means is None else (means.value, means.low, means.high, means.trials.astype(np.int64))
+        rows = zip(*(column.tolist() for column in columns), asked, strict=True) if columns else ()
+        found[metric.name] = [MetricEstimate(*row) for row in rows]
     order = np.argsort(place, kind="stable")
-    for number, (start, stop) in zip(asked, pairwise(np.searchsorted(place[order], np.arange(count + 1)))):
+    ends = pairwise(np.searchsorted(place[order], np.arange(count + 1)))
+    for number, (start, stop) in zip(asked, ends, strict=True):
         one_set = taken.take(order[start:stop])
         for metric in metrics:
             if len(found[metric.name]) < count:
                 found[metric.name].append(measure_answered(metric, one_set, number, draws))
     return found
-
-
-def _listed(means: ConditionEstimates, asked: list[int]) -> list[MetricEstimate]:
-    columns = (means.value, means.low, means.high, means.trials.astype(np.int64))
-    return [MetricEstimate(*row) for row in zip(*(column.tolist() for column in columns), asked)]
-
-
-def _present(metric: Metric, measured: MetricEstimate) -> bool:
-    """Tell whether there is a row: not where no trial was asked, or the model does not give what the metric reads."""
-    return measured.asked > 0 and (measured.scored > 0 or metric.eligibility not in OPTIONAL)
 
 
 def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEstimate) -> Measurement:
@@ -126,36 +119,26 @@ def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEs
 
 # What a number under change is held against: the clean answer and the best constant, on the very same trials.
 
-_NO_SUBSET = "all"
-
 
 def paired_reference(trials: TrialTable) -> tuple[PairedReference, ...]:
-    """Return, per model, group, severity and metric, what the untouched episodes and the best constant give there."""
-    return tuple(
-        row
-        for single in (False, True)
-        for conditions in [group_conditions(trials, single=single)]
-        for name, values, by_subset in _metrics(trials)
-        for row in _rows(trials, conditions, (name, values), by_subset=by_subset)
-    )
+    """Return, per model, group, severity and metric, what the untouched episodes and the best constant give there.
+
+    The metrics are those drawn over severity.
+    """
+    found: list[PairedReference] = []
+    for single in (False, True):
+        conditions = group_conditions(trials, single=single)
+        for name, metric in ((success_accuracy.name, success_accuracy), (macro_mae.name, micro_mae)):
+            assert metric.values is not None
+            values = np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
+            found += _references(trials, conditions, name, values)
+    return tuple(found)
 
 
-def _metrics(trials: TrialTable) -> Iterator[tuple[str, Numbers, bool]]:
-    """Yield the metrics that are drawn over severity with what they are the mean of; MAE is a mean over subsets too."""
-    for name, source, by_subset in (
-        (success_accuracy.name, success_accuracy, False),
-        (macro_mae.name, micro_mae, True),
-    ):
-        metric = METRICS[source.name]
-        assert metric.values is not None
-        yield name, np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan), by_subset
-
-
-def _rows(
-    trials: TrialTable, conditions: Conditions, metric: tuple[str, Numbers], *, by_subset: bool
-) -> Iterator[PairedReference]:
-    name, values = metric
-    subset, names = trials.codes("subset") if by_subset else (np.zeros(len(trials), dtype=np.int64), [_NO_SUBSET])
+def _references(trials: TrialTable, conditions: Conditions, name: str, values: Numbers) -> Iterator[PairedReference]:
+    subset, names = np.zeros(len(trials), dtype=np.int64), ["all"]
+    if name == macro_mae.name:  # it is a mean over subsets
+        subset, names = trials.codes("subset")
     place = conditions.of_trial * len(names) + subset
     used = ~np.isnan(values) & (conditions.of_trial >= 0)
     shape = (len(conditions.names), max(len(names), 1))

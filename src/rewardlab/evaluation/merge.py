@@ -1,10 +1,10 @@
 """Shards of one run, scored on different machines, put together: only where they are of the same plan and agree."""
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import RECORD, SUMMARY, Run, start_run
@@ -12,10 +12,6 @@ from rewardlab.core.run_files import plan_differences, read_part
 from rewardlab.core.settings import Help
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
-
-if TYPE_CHECKING:
-    import pyarrow
-
 
 _SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av")  # versions that numbers may depend on
 
@@ -58,7 +54,12 @@ def runs_merge(
             save_summary(whole)
         else:
             (whole.folder / SUMMARY).unlink(missing_ok=True)
-    return Merged(whole, found, whole.record.trials, tuple(_version_notes(shards)))
+    notes = []
+    for name in _SAME_MACHINE:
+        versions: dict[Any, None] = dict.fromkeys(shard.record.versions.get(name) for shard in shards)
+        if len(versions) > 1:
+            notes.append(f"shards were made with {name} {' and '.join(map(str, versions))}")
+    return Merged(whole, found, whole.record.trials, tuple(notes))
 
 
 def _whole(content: dict[str, Any]) -> dict[str, Any]:
@@ -70,40 +71,27 @@ def _whole(content: dict[str, Any]) -> dict[str, Any]:
 def _require_one_plan(shards: Sequence[Run]) -> None:
     first = shards[0]
     for shard in shards[1:]:
-        if shard.record.plan_digest != first.record.plan_digest:
+        both, a, b = f"{first.folder} and {shard.folder}", first.record, shard.record
+        if a.plan_digest != b.plan_digest:
             plans = ((each.stored(RECORD) or {}).get("plan", {}) for each in (first, shard))
-            differ = "; ".join(plan_differences(*plans))
-            raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {differ}")
-        if (shard.record.kind, shard.record.trials) != (first.record.kind, first.record.trials):
-            kinds = [f"{each.record.kind} of {each.record.trials:,} trials" for each in (first, shard)]
-            raise RunError(f"{first.folder} and {shard.folder} are no shards of one run: {kinds[0]} and {kinds[1]}")
-        if shard.record.version != first.record.version:
-            versions = f"{first.record.version} and {shard.record.version}"
-            raise RunError(f"{first.folder} and {shard.folder} were made by rewardlab {versions}; use one version")
+            raise RunError(f"{both} are no shards of one run: {'; '.join(plan_differences(*plans))}")
+        if (a.kind, a.trials) != (b.kind, b.trials):
+            kinds = f"{a.kind} of {a.trials:,} trials and {b.kind} of {b.trials:,} trials"
+            raise RunError(f"{both} are no shards of one run: {kinds}")
+        if a.version != b.version:
+            raise RunError(f"{both} were made by rewardlab {a.version} and {b.version}; use one version")
 
 
 def _require_agreement(shards: Sequence[Run]) -> None:
-    """Raise RunError where two shards scored one trial and say unlike levels."""
+    """Raise RunError where two shards scored one trial with unlike levels."""
     scored: dict[str, tuple[float, Path]] = {}
     for shard in shards:
-        for trial, level in _scores(shard):
+        table = shard.trials(("id", "status", "level")).arrow
+        for trial, level in zip(table["id"].to_pylist(), table["level"].to_pylist(), strict=True):
+            if level is None:
+                continue
             other, folder = scored.setdefault(trial, (level, shard.folder))
             if other != level:
-                said = f"{folder} says {other:g} and {shard.folder} {level:g}"
-                raise RunError(
-                    f"the shards disagree on trial {trial}: {said}; was it the same model, and is it random?"
-                )
-
-
-def _scores(shard: Run) -> Iterator[tuple[str, float]]:
-    table: pyarrow.Table = shard.trials(("id", "status", "level")).arrow
-    for trial, level in zip(table["id"].to_pylist(), table["level"].to_pylist()):
-        if level is not None:
-            yield trial, level
-
-
-def _version_notes(shards: Sequence[Run]) -> Iterator[str]:
-    for name in _SAME_MACHINE:
-        found: dict[Any, None] = dict.fromkeys(shard.record.versions.get(name) for shard in shards)
-        if len(found) > 1:
-            yield f"shards were made with {name} {' and '.join(map(str, found))}"
+                levels = f"{folder} says {other:g} and {shard.folder} {level:g}"
+                ask = "was it the same model, and is it random?"
+                raise RunError(f"the shards disagree on trial {trial}: {levels}; {ask}")

@@ -75,28 +75,25 @@ def objective_table(
     for backbone in dict.fromkeys(each.backbone for each in trainings):
         own = [each for each in trainings if each.backbone == backbone]
         for group, kept in groups.items():
-            lots = _Lots.of(task[kept], draws, max(len(each.seeds) for each in own))
+            seeds = max(len(each.seeds) for each in own)
+            names, cluster = np.unique(task[kept], return_inverse=True)
+            chosen = rng_for(0, "seeds of objectives", draws, seeds).integers(0, seeds, (seeds, draws))
+            counts = np.stack([(chosen == seed).sum(0) for seed in range(seeds)])
+            drawn = _Resamples(cluster.astype(np.int64), draw_clusters(len(names), draws, 0), counts)
             for measure in MEASURES:
-                sums = [_sums(each, measure, kept, lots) for each in own]
+                sums = [_sums(each, measure, kept, drawn) for each in own]
                 cells += _cells(own, group, measure, sums)
                 contrasts += _contrasts(own, (group, measure, against), sums)
     return tuple(cells), tuple(contrasts)
 
 
 @dataclass(frozen=True, eq=False)
-class _Lots:
+class _Resamples:
     """The clusters of a group of clips, how often each is in a draw, and how often each seed."""
 
     cluster: Codes
     tasks: Draws
     seeds: Codes  # (seeds, draws)
-
-    @classmethod
-    def of(cls, task: Codes, draws: int, seeds: int) -> "_Lots":
-        names, cluster = np.unique(task, return_inverse=True)
-        chosen = rng_for(0, "seeds of objectives", draws, seeds).integers(0, seeds, (seeds, draws))
-        counts = np.stack([(chosen == seed).sum(0) for seed in range(seeds)])
-        return cls(cluster.astype(np.int64), draw_clusters(len(names), draws, 0), counts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,44 +108,33 @@ class _Sums:
         return float(self.by_seed.mean())
 
 
-def _sums(trainings: MeasuredTrainings, measure: str, kept: NDArray[np.bool_], lots: _Lots) -> _Sums:
+def _sums(trainings: MeasuredTrainings, measure: str, kept: NDArray[np.bool_], resamples: _Resamples) -> _Sums:
     above, below, counted = [], [], np.zeros(int(kept.sum()), dtype=bool)
     for seed in trainings.seeds:
         a, b = (part[kept] for part in seed.get(measure, (np.zeros(len(kept)), np.zeros(len(kept)))))
-        above.append(sum_by(lots.cluster, lots.tasks.clusters, a))
-        below.append(sum_by(lots.cluster, lots.tasks.clusters, b))
+        above.append(sum_by(resamples.cluster, resamples.tasks.clusters, a))
+        below.append(sum_by(resamples.cluster, resamples.tasks.clusters, b))
         counted |= b > 0
     with np.errstate(invalid="ignore", divide="ignore"):
         by_seed = np.array([a.sum() / b.sum() if b.sum() else np.nan for a, b in zip(above, below, strict=True)])
-        ratios = lots.tasks.ratios(np.array(above), np.array(below))
-    weights = lots.seeds[: len(ratios)] if len(ratios) == len(lots.seeds) else np.ones(ratios.shape, dtype=np.int64)
+        ratios = resamples.tasks.ratios(np.array(above), np.array(below))
+    weights = (
+        resamples.seeds[: len(ratios)] if len(ratios) == len(resamples.seeds) else np.ones(ratios.shape, dtype=np.int64)
+    )
     drawn = (ratios * weights).sum(0) / np.maximum(weights.sum(0), 1)
-    return _Sums(by_seed, drawn, int(counted.sum()), len(np.unique(lots.cluster[counted])))
+    return _Sums(by_seed, drawn, int(counted.sum()), len(np.unique(resamples.cluster[counted])))
 
 
 def _cells(own: Sequence[MeasuredTrainings], group: str, measure: str, sums: Sequence[_Sums]) -> list[ObjectiveCell]:
-    ranks = _rank_intervals(
-        measure, [None if each.control else found.drawn for each, found in zip(own, sums, strict=True)]
-    )
-    cells = []
-    for each, found, rank in zip(own, sums, ranks, strict=True):
+    drawn = [None if each.control else found.drawn for each, found in zip(own, sums, strict=True)]
+    rows = []
+    for each, found, rank in zip(own, sums, _rank_intervals(measure, drawn), strict=True):
         low, high = percentile_interval(found.drawn[None, :], np.array([found.tasks], dtype=np.float64))
-        cells.append(
-            ObjectiveCell(
-                each.backbone,
-                each.objective,
-                group,
-                measure,
-                none_if_nan(found.value),
-                none_if_nan(float(low[0])),
-                none_if_nan(float(high[0])),
-                *rank,
-                tuple(none_if_nan(float(value)) for value in found.by_seed),
-                found.clips,
-                found.tasks,
-            )
-        )
-    return cells
+        value, ends = none_if_nan(found.value), (none_if_nan(float(low[0])), none_if_nan(float(high[0])))
+        by_seed = tuple(none_if_nan(float(number)) for number in found.by_seed)
+        place = each.backbone, each.objective, group, measure
+        rows.append(ObjectiveCell(*place, value, *ends, *rank, by_seed, found.clips, found.tasks))
+    return rows
 
 
 def _rank_intervals(measure: str, drawn: Sequence[Numbers | None]) -> list[tuple[int | None, int | None]]:
@@ -156,9 +142,8 @@ def _rank_intervals(measure: str, drawn: Sequence[Numbers | None]) -> list[tuple
     found: list[tuple[int | None, int | None]] = [(None, None)] * len(drawn)
     if len(ranked) < 2:
         return found
-    table = np.array([drawn[place] for place in ranked], dtype=np.float64) * (
-        -1 if MEASURES[measure][0] == "higher" else 1
-    )
+    sign = -1 if MEASURES[measure][0] == "higher" else 1
+    table = np.array([drawn[place] for place in ranked], dtype=np.float64) * sign
     table = table[:, ~np.isnan(table).any(axis=0)]  # in some draws there may be nothing to measure, for anybody
     if not table.size:
         return found
@@ -182,8 +167,8 @@ def _contrasts(
     made = []
     for (each, found), gap, p, corrected in zip(others, gaps, values, holm(values), strict=True):
         low, high = percentile_interval(gap[None, :], np.array([reference.tasks], dtype=np.float64))
-        told = (found.value - reference.value, float(low[0]), float(high[0]), p, corrected)
-        shown = (none_if_nan(number) for number in told)
+        numbers = (found.value - reference.value, float(low[0]), float(high[0]), p, corrected)
+        shown = (none_if_nan(number) for number in numbers)
         made.append(ObjectiveContrast(each.backbone, each.objective, against, group, measure, *shown))
     return made
 

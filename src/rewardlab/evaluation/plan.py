@@ -1,7 +1,7 @@
 """`Plan` and its checks, shards; planned trials with their content ids, jobs; the forecast of a run."""
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from rewardlab.data.video import FramePolicy, frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import name_model
 from rewardlab.models.contract import Budget as ModelBudget
-from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.composition import graded_perturbation
@@ -87,32 +87,24 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     key, given = "models" if "models" in arguments else "model", {**_CLEAN_ONLY, **arguments, **changes}
     asked = several(arguments[key])
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
-        named = tuple(map(named_model, asked))
+        named = tuple(model if isinstance(model, NamedModel) else name_model(model) for model in asked)
         controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
     spelled = [model.spec for model in named]
     settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
-    return Plan(
-        kind=changes.get("kind", command),
-        models=changes.get("models", named),
-        controls=controls,
-        data=str(given["data"]),
-        perturbations=several(given["perturbations"]),
-        severities=several(given["severities"]),
-        frames=given["frames"],
-        seed=given["seed"],
-        limit=given["limit"],
-        accuracy_threshold=given["accuracy_threshold"],
-        skip_invalid=given["skip_invalid"],
-        names=several(given["name"]),
-        shard=given["sharding"].shard,
-        describe_failures=given["describe_failures"],
-        out=None if given["out"] is None else Path(given["out"]),
-        execution=given["execution"],
-        scoring=given["scoring"],
-        budget=given["budget"],
-        settings=settings,
-        command=as_command(command, function, settings),
-    )
+    made = {
+        "kind": changes.get("kind", command),
+        "models": changes.get("models", named),
+        "controls": controls,
+        "data": str(given["data"]),
+        "perturbations": several(given["perturbations"]),
+        "severities": several(given["severities"]),
+        "names": several(given["name"]),
+        "shard": given["sharding"].shard,
+        "out": None if given["out"] is None else Path(given["out"]),
+        "settings": settings,
+        "command": as_command(command, function, settings),
+    }
+    return Plan(**({field.name: given[field.name] for field in fields(Plan) if field.name in given} | made))
 
 
 _CLEAN_ONLY: Mapping[str, Any] = {
@@ -126,11 +118,6 @@ _CLEAN_ONLY: Mapping[str, Any] = {
     "sharding": Sharding(),
     "describe_failures": 0,
 }
-
-
-def named_model(model: str | RewardModel | NamedModel) -> NamedModel:
-    """Return the model that is meant; one that has been named stays as it is."""
-    return model if isinstance(model, NamedModel) else name_model(model)
 
 
 def require_limit(limit: int | None) -> None:
@@ -257,32 +244,30 @@ def plan_trials(
 class Job:
     """What a worker is given at once: one episode, or several where each has but a few trials, so that batches fill.
 
-    The trials named in `alone` are given to their model one at a time. `deaths` counts the workers that died of it.
+    The trials named in `alone` are given to their model one at a time. `exits` counts the workers that exited on it.
     """
 
     episodes: tuple[EpisodeTrials, ...]
     alone: frozenset[str] = frozenset()
-    deaths: int = 0
+    exits: int = 0
 
     @property
     def trials(self) -> tuple[PlannedTrial, ...]:
         """Return the trials of every episode."""
         return tuple(trial for planned in self.episodes for trial in planned.trials)
 
-    def keep(self, open_trials: Sequence[PlannedTrial], deaths: int) -> "Job":
-        """Return the job with only these trials left, of which so many workers died."""
+    def keep(self, open_trials: Sequence[PlannedTrial], exits: int) -> "Job":
+        """Return the job with only these trials left, on which so many workers exited."""
         ids = {trial.id for trial in open_trials}
-        left = [
-            replace(each, trials=tuple(trial for trial in each.trials if trial.id in ids)) for each in self.episodes
-        ]
-        return Job(tuple(each for each in left if each.trials), self.alone, deaths)
+        left = [replace(each, trials=tuple(t for t in each.trials if t.id in ids)) for each in self.episodes]
+        return Job(tuple(each for each in left if each.trials), self.alone, exits)
 
 
 def bundle_jobs(planned: Iterable[EpisodeTrials], trials: int) -> Iterator[Job]:
     """Yield jobs of at least so many trials, so that a batch fills up where each episode has but a few."""
     waiting: list[EpisodeTrials] = []
-    for episode_cells in planned:
-        waiting.append(episode_cells)
+    for episode_trials in planned:
+        waiting.append(episode_trials)
         if sum(len(each.trials) for each in waiting) >= trials:
             yield Job(tuple(waiting))
             waiting = []
@@ -322,16 +307,20 @@ class RunForecast:
     @property
     def sentence(self) -> str:
         """Return all of it in one line."""
-        size = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
+        scope = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
         left = sum(self.open_trials.values())
         finished = f", {self.trials - left:,} of them finished" if left < self.trials else ""
-        time = _LATER if self.seconds is None else format_seconds(self.seconds)
-        return "; ".join([f"{self.trials:,} trials ({size}){finished}", *self._server_parts(), f"time: {time}"])
-
-    def _server_parts(self) -> list[str]:
         requests = {name: self.open_trials[name] for name in self.servers if self.open_trials[name]}
         asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
-        return [*asked, f"tokens and cost: {self._price(sum(requests.values()))}"] if asked else []
+        if asked:
+            asked.append(f"tokens and cost: {self._price(sum(requests.values()))}")
+        time = _LATER
+        if self.seconds is not None:
+            unit, size = next(
+                ((unit, size) for unit, size in (("h", 3600), ("min", 60)) if self.seconds >= 2 * size), ("s", 1)
+            )
+            time = f"about {self.seconds / size:.0f} {unit}"
+        return "; ".join([f"{self.trials:,} trials ({scope}){finished}", *asked, f"time: {time}"])
 
     def _price(self, requests: int) -> str:
         if not self.spent.replies:
@@ -350,16 +339,11 @@ def forecast(
     finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
     open_trials = {name: each - finished[name] for name in context.models}
     servers = tuple(name for name, model in context.models.items() if model.server)
-    seconds = None if trials is None else _seconds(trials, open_trials, workers)
-    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, _sum(spent_by_model(folder)))
-
-
-def format_seconds(seconds: float) -> str:
-    """Return a duration as people say it."""
-    for unit, size in (("h", 3600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"about {seconds / size:.0f} {unit}"
-    return f"about {seconds:.0f} s"
+    seconds = _seconds(trials, open_trials, workers) if trials is not None and len(trials) else None
+    spent = spent_by_model(folder).values()
+    summed = ("replies", "priced", "input_tokens", "output_tokens", "cost")
+    total = Spent(**{name: sum(vars(each)[name] for each in spent) for name in summed})
+    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, total)
 
 
 def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:
@@ -371,14 +355,3 @@ def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> f
             return None
         total += count * float(mine.number("seconds").mean()) if count else 0.0
     return total / workers
-
-
-def _sum(by_model: dict[str, Spent]) -> Spent:
-    every = by_model.values()
-    return Spent(
-        replies=sum(spent.replies for spent in every),
-        priced=sum(spent.priced for spent in every),
-        input_tokens=sum(spent.input_tokens for spent in every),
-        output_tokens=sum(spent.output_tokens for spent in every),
-        cost=sum(spent.cost for spent in every),
-    )

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import DataError
 from rewardlab.core.run import Run
-from rewardlab.core.trial import Failure, Trial
+from rewardlab.core.trial import Failure
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import DATASETS, open_dataset, split_camera
 from rewardlab.evaluation.plan import MOST_DESCRIBED, EpisodeTrials, PlannedTrial, ScoringContext
 from rewardlab.evaluation.scoring import perturb_trials
 from rewardlab.metrics.accuracy import rounded
 from rewardlab.metrics.contract import answered
-from rewardlab.models.contract import Describer
 from rewardlab.perturbations import is_in_catalogue
 from rewardlab.perturbations.contract import PerturbedEpisode
 
@@ -102,7 +101,7 @@ def _worst_first(trials: TrialTable, mask: NDArray[np.bool_]) -> list[str]:
     return list(found.values())
 
 
-# Descriptions of wrong rewards: what a vision-language model says it sees in the clips that it misjudged.
+# Descriptions of wrong rewards: what a vision-language model describes in the clips that it scored wrongly.
 
 DESCRIPTIONS = "descriptions.json"
 
@@ -120,7 +119,10 @@ def describe_failures(run: Run, context: ScoringContext, most: int) -> None:
             continue
         describer = model.describe(context.budget)
         for trial in run.trials_called(open_ids):
-            _keep(run, trial, _described(describer, shown, trial))
+            clip = shown.change(trial.episode, trial.perturbation, trial.severity).episode
+            (text,) = describer.describe([strip_labels(clip)])
+            text = f"no description: {text.reason}" if isinstance(text, Failure) else text
+            run.save(DESCRIPTIONS, {"texts": stored_descriptions(run) | {trial.id: text}})
 
 
 def stored_descriptions(run: Run) -> dict[str, str]:
@@ -128,13 +130,3 @@ def stored_descriptions(run: Run) -> dict[str, str]:
     content = run.stored(DESCRIPTIONS) or {}
     texts = content.get("texts")
     return {str(name): str(text) for name, text in texts.items()} if isinstance(texts, Mapping) else {}
-
-
-def _described(describer: Describer, shown: TrialReplay, trial: Trial) -> str:
-    clip = shown.change(trial.episode, trial.perturbation, trial.severity).episode
-    (said,) = describer.describe([strip_labels(clip)])
-    return f"no description: {said.reason}" if isinstance(said, Failure) else said
-
-
-def _keep(run: Run, trial: Trial, text: str) -> None:
-    run.save(DESCRIPTIONS, {"texts": stored_descriptions(run) | {trial.id: text}})

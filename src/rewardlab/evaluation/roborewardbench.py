@@ -31,15 +31,21 @@ def helm_readings(trials: TrialTable, without_text: Collection[str]) -> HelmRead
     Predictions of the benchmark are whole levels. A model that says nothing in words (`without_text`, or an answer with
     no raw text) keeps its levels where all are whole; else its most probable level counts, where it has probabilities.
     """
+    import pyarrow as pa
+
     models, raws = trials.text("model"), trials.text("raw")
-    text = np.array([raw is not None and model not in without_text for model, raw in zip(models, raws)], dtype=bool)
-    numbers = [helm_number(raw) if there else None for raw, there in zip(raws, text)]
+    answers = zip(models, raws, strict=True)
+    text = np.array([raw is not None and model not in without_text for model, raw in answers], dtype=bool)
+    numbers = [helm_number(raw) if there else None for raw, there in zip(raws, text, strict=True)]
     readable = np.array([number is not None for number in numbers], dtype=bool)
     read = np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)
     whole, mode, fractional = _whole_levels(trials, ~text)
     level = np.where(text, np.where(readable, read, trials.number("truth_level") + UNREADABLE_ERROR), whole)
     status = np.where(text & (trials.text("status") != "dropped"), "scored", trials.text("status"))
-    return HelmReadings(_with(trials, level, status), text, readable, mode, fractional)
+    table = trials.arrow
+    for name, column in (("level", pa.array(level, from_pandas=True)), ("status", pa.array(status, pa.string()))):
+        table = table.set_column(table.column_names.index(name), name, column)
+    return HelmReadings(TrialTable(table), text, readable, mode, fractional)
 
 
 def _whole_levels(
@@ -57,15 +63,6 @@ def _whole_levels(
     mode = expects & known
     most_probable = np.where(known, np.nan_to_num(probs).argmax(axis=1) + 1.0, np.nan)
     return np.where(mode, most_probable, level), mode, broken & ~known
-
-
-def _with(trials: TrialTable, level: NDArray[np.float64], status: NDArray[np.object_]) -> TrialTable:
-    import pyarrow as pa
-
-    table = trials.arrow
-    for name, column in (("level", pa.array(level, from_pandas=True)), ("status", pa.array(status, pa.string()))):
-        table = table.set_column(table.column_names.index(name), name, column)
-    return TrialTable(table)
 
 
 # The published RoboRewardBench table: what 22 models score per subset, to be shown beside our own numbers.
@@ -119,12 +116,5 @@ class PublishedRow:
 def published_rows() -> list[PublishedRow]:
     """Return the published table, best model first."""
     text = files("rewardlab.evaluation").joinpath(TABLE).read_text(encoding="utf-8")
-    rows = list(csv.DictReader(text.splitlines()))
-    return [
-        PublishedRow(
-            row["model"],
-            float(row["overall"]),
-            {name: float(value) for name, value in row.items() if name not in ("model", "overall")},
-        )
-        for row in rows
-    ]
+    rows = csv.DictReader(text.splitlines())
+    return [PublishedRow(r.pop("model"), float(r.pop("overall")), {n: float(x) for n, x in r.items()}) for r in rows]

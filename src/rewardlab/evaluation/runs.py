@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError, require_packages
 from rewardlab.core.run import RECORD, SUMMARY, Run
-from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
 from rewardlab.core.storage import atomic_write, csv_text, locked, writable
 from rewardlab.core.trial_table import INFO_COLUMNS, TRIAL_COLUMNS, trial_schema
 
 if TYPE_CHECKING:
     import pyarrow
-
 
 State = Literal["finished", "open", "unreadable"]
 FILTERS = ("name", "kind", "model", "data", "state", "version", "before", "after")
@@ -61,34 +59,27 @@ def runs_list(folder: RunsFolder = "runs", *, where: RunFilter = ()) -> list[Run
     if not top.is_dir():
         raise PlanError(f"no folder at {str(top)!r}; name one that holds run folders")
     conditions = [_condition(text) for text in several(where)]
-    found = (_entry(top, path) for path in _run_folders(top))
-    kept = [entry for entry in found if all(_matches(entry, key, value) for key, value in conditions)]
-    return sorted(kept, key=lambda entry: (entry.created, entry.name))
-
-
-def _run_folders(folder: Path) -> Iterator[Path]:
-    """Yield the folders with a record; follow no links to folders, and search nothing below a run."""
-    for place, folders, names in os.walk(folder):
-        depth = len(Path(place).relative_to(folder).parts)
+    found: list[RunEntry] = []
+    for place, folders, names in os.walk(top):  # which follows no links to folders
+        depth = len(Path(place).relative_to(top).parts)
         folders[:] = sorted(name for name in folders if not name.startswith(".")) if depth < _DEEPEST else []
         if RECORD in names:
-            folders.clear()
-            yield Path(place)
+            folders.clear()  # nothing below a run is searched
+            found.append(_entry(top, Path(place)))
+    kept = [entry for entry in found if all(_matches(entry, key, value) for key, value in conditions)]
+    return sorted(kept, key=lambda entry: (entry.created, entry.name))
 
 
 def _entry(folder: Path, path: Path) -> RunEntry:
     run, name = Run(path), path.relative_to(folder).as_posix()
     name = name if name != "." else path.resolve().name
     try:
-        return _readable(run, name, run.record)
+        record = run.record
+        made = (record.version, record.created, record.episodes, record.trials, _stored_trials(run))
     except RewardlabError as error:
         return RunEntry(run, name, "unreadable", problem=str(error))
-
-
-def _readable(run: Run, name: str, record: RunRecord) -> RunEntry:
-    state: State = "finished" if (run.folder / SUMMARY).is_file() else "open"
-    made = (record.version, record.created, record.episodes, record.trials)
-    return RunEntry(run, name, state, record.kind, record.evaluated, record.settings.data, *made, _stored_trials(run))
+    state: State = "finished" if (path / SUMMARY).is_file() else "open"
+    return RunEntry(run, name, state, record.kind, record.evaluated, record.settings.data, *made)
 
 
 def _stored_trials(run: Run) -> int:
@@ -117,10 +108,8 @@ def _matches(entry: RunEntry, key: str, value: str) -> bool:
         return bool(entry.created) and entry.created < value
     if key == "after":
         return entry.created >= value
-    if key == "model":
-        return any(fnmatchcase(model, value) for model in entry.models)
-    texts = {"name": entry.name, "kind": entry.kind, "data": entry.data, "state": entry.state, "version": entry.version}
-    return fnmatchcase(texts[key], value)
+    texts = entry.models if key == "model" else (vars(entry)[key],)
+    return any(fnmatchcase(text, value) for text in texts)
 
 
 _OF_RUN = ("run", "kind", "data")  # columns before those of the trials
@@ -211,8 +200,11 @@ def runs_sql(
     import pyarrow as pa
 
     try:
-        _require_select(duckdb.extract_statements(sql))
-        columns = _columns(sql)
+        kinds = [str(statement.type).rpartition(".")[2] for statement in duckdb.extract_statements(sql)]
+        if kinds != ["SELECT"]:
+            raise PlanError(f"expected one SELECT, got {', '.join(kinds) or 'nothing'}; queries change nothing")
+        named = set(re.findall(r"\w+", sql.lower()))
+        columns = tuple(name for name in TRIAL_COLUMNS if name not in _LARGE or name in named)
         trials = pa.concat_tables([joined_schema(columns).empty_table(), *trials_of_runs(entries, columns)])
         with duckdb.connect(":memory:", config=_LOCKED) as connection:
             connection.register("trials", trials)
@@ -223,24 +215,13 @@ def runs_sql(
         raise PlanError(f"the query cannot be answered: {what}; the tables are trials and runs") from None
 
 
-def _require_select(statements: Sequence[object]) -> None:
-    kinds = [str(statement.type).rpartition(".")[2] for statement in statements]  # type: ignore[attr-defined]
-    if kinds != ["SELECT"]:
-        raise PlanError(f"expected one SELECT, got {', '.join(kinds) or 'nothing'}; queries change nothing")
-
-
-def _columns(sql: str) -> tuple[str, ...]:
-    named = set(re.findall(r"\w+", sql.lower()))
-    return tuple(name for name in TRIAL_COLUMNS if name not in _LARGE or name in named)
-
-
 def _run_table(entries: Sequence[RunEntry]) -> "pyarrow.Table":
     import pyarrow as pa
 
     names = ("name", "state", "kind", "data", "version", "created", "episodes", "planned", "trials", "problem")
     columns = {name: [vars(entry)[name] for entry in entries] for name in names}
-    types = {**dict.fromkeys(("episodes", "planned", "trials"), pa.int64())}
-    fields = [(name, types.get(name, pa.string())) for name in names]
+    numbers = ("episodes", "planned", "trials")
+    fields = [(name, pa.int64() if name in numbers else pa.string()) for name in names]
     models = pa.array([list(entry.models) for entry in entries], pa.list_(pa.string()))
     return pa.table(columns, schema=pa.schema(fields)).append_column("models", models)
 
@@ -261,20 +242,16 @@ def runs_prune(
     """
     if not several(where):
         raise PlanError("prune needs a condition, such as --where state=open; name=* is every run")
-    entries = runs_list(folder, where=where)
+    entries, top = runs_list(folder, where=where), Path(folder).resolve()
     for entry in entries if yes else ():
-        _require_removable(Path(folder), entry)
+        path = entry.run.folder
+        if entry.state == "unreadable":  # a run.json may be anybody's
+            raise RunError(f"{path} cannot be read as a run, so it is not removed; remove it by hand if it is yours")
+        if path.is_symlink() or not path.resolve().is_relative_to(top) or not (path / RECORD).is_file():
+            raise RunError(f"{path} is no run folder below {Path(folder)}; remove it by hand if it is yours")
+        with locked(path):  # nobody is writing it
+            pass
     for entry in entries if yes else ():
         with writable(entry.run.folder):
             shutil.rmtree(entry.run.folder)
     return entries
-
-
-def _require_removable(folder: Path, entry: RunEntry) -> None:
-    path = entry.run.folder
-    if entry.state == "unreadable":  # a run.json may be anybody's
-        raise RunError(f"{path} cannot be read as a run, so it is not removed; remove it by hand if it is yours")
-    if path.is_symlink() or not path.resolve().is_relative_to(folder.resolve()) or not (path / RECORD).is_file():
-        raise RunError(f"{path} is no run folder below {folder}; remove it by hand if it is yours")
-    with locked(entry.run.folder):
-        pass

@@ -12,10 +12,10 @@ from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames
 from rewardlab.core.errors import DataError, NotApplicable, RewardlabError, StopRun, WorkerFailed
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import CLEAN, Answer, Expectation, Failure, Trial
+from rewardlab.core.trial import CLEAN, Answer, Failure, Trial
 from rewardlab.data.video import sample_frames
 from rewardlab.evaluation.engines.contract import Service, Tell
-from rewardlab.evaluation.engines.processes import Process, end_process
+from rewardlab.evaluation.engines.processes import Process
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
 from rewardlab.models.composite import build_all, checked_answers
@@ -40,7 +40,7 @@ class TrialGroup:
 
 @dataclass(frozen=True)
 class Listeners:
-    """Who is told what a worker is at, so that its death costs no more than that, and what came out."""
+    """Who is told what a worker is at, so that its exit costs no more than that, and what came out."""
 
     prepare: Prepare
     begin: Begin
@@ -50,33 +50,29 @@ class Listeners:
 def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardModel], tell: Listeners) -> None:
     """Score every trial of a job and hand over the trials as they come."""
     waiting: list[TrialGroup] = []
+    held_bytes = 0  # of frames, until the models are asked
     for group in (group for planned in job.episodes for group in perturb_trials(planned, context, tell.prepare)):
         if isinstance(group.outcome, str):
             tell.end([_draft(context, group, trial) for trial in group.trials])
             continue
         waiting.append(group)
-        if len(waiting) == context.batch or _held_bytes(waiting) > CLIP_MB.in_bytes:
+        held_bytes += len(group.outcome.episode.clip) * group.outcome.episode.clip.frame_bytes
+        if len(waiting) == context.batch or held_bytes > CLIP_MB.in_bytes:
             _ask_models(job, context, waiting, models, tell)
-            waiting = []
+            waiting, held_bytes = [], 0
     if waiting:
         _ask_models(job, context, waiting, models, tell)
 
 
-def _held_bytes(groups: Sequence[TrialGroup]) -> int:
-    """Return the size of the frames that are held until the models are asked."""
-    clips = [group.outcome.episode.clip for group in groups if isinstance(group.outcome, PerturbedEpisode)]
-    return sum(len(clip) * clip.frame_bytes for clip in clips)
-
-
 def failed_trials(job: Job, context: ScoringContext, trials: Sequence[PlannedTrial], reason: str) -> list[Trial]:
-    """Return the trials of trials that could not even be prepared."""
+    """Return the outcome of trials that could not even be prepared."""
     ids = {trial.id for trial in trials}
     lost = [(planned.episode, trial) for planned in job.episodes for trial in planned.trials if trial.id in ids]
     return [_draft(context, TrialGroup(e, (c,), _category(context, c.perturbation), reason), c) for e, c in lost]
 
 
 def perturb_trials(
-    planned: EpisodeTrials, context: ScoringContext, prepare: Prepare = lambda trials: None
+    planned: EpisodeTrials, context: ScoringContext, prepare: Prepare = lambda _trials: None
 ) -> Iterator[TrialGroup]:
     """Yield the episode under each perturbation and severity that is open; the video is decoded once."""
     groups: dict[tuple[str, int], list[PlannedTrial]] = {}
@@ -97,15 +93,19 @@ def perturb_trials(
 def _perturbed_group(
     episode: Episode, context: ScoringContext, name: str, severity: int, trials: tuple[PlannedTrial, ...]
 ) -> TrialGroup:
-    category = _category(context, name)
+    outcome: PerturbedEpisode | str
+    dropped = False
     try:
-        return TrialGroup(episode, trials, category, _with_own_frames(_perturbed(episode, context, name, severity)))
-    except DataError as error:
-        return TrialGroup(episode, trials, category, str(error))
-    except NotApplicable as error:
-        return TrialGroup(episode, trials, category, str(error), dropped=True)
+        outcome = _perturbed(episode, context, name, severity)
+        clip = outcome.episode.clip
+        if not isinstance(clip.source, InMemoryFrames):  # the video was too large to be decoded for all at once
+            held = replace(outcome.episode, clip=hold_frames(clip, np.unique(clip.order)))
+            outcome = replace(outcome, episode=held)
+    except (DataError, NotApplicable) as error:
+        outcome, dropped = str(error), isinstance(error, NotApplicable)
     except Exception as error:  # a fault in a perturbation must cost its own trials only
-        return TrialGroup(episode, trials, category, f"perturbation {name} failed: {type(error).__name__}: {error}")
+        outcome = f"perturbation {name} failed: {type(error).__name__}: {error}"
+    return TrialGroup(episode, trials, _category(context, name), outcome, dropped)
 
 
 def _perturbed(episode: Episode, context: ScoringContext, name: str, severity: int) -> PerturbedEpisode:
@@ -126,14 +126,6 @@ def _with_decoded_frames(
     if len(needed) * episode.clip.frame_bytes > CLIP_MB.in_bytes:
         return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
     return replace(episode, clip=hold_frames(episode.clip, needed))
-
-
-def _with_own_frames(perturbed: PerturbedEpisode) -> PerturbedEpisode:
-    """Return the same with its frames in memory, where the video was too large to be decoded for all at once."""
-    episode, clip = perturbed.episode, perturbed.episode.clip
-    if isinstance(clip.source, InMemoryFrames):
-        return perturbed
-    return replace(perturbed, episode=replace(episode, clip=hold_frames(clip, np.unique(clip.order))))
 
 
 def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:
@@ -160,7 +152,9 @@ def _ask_models(
     for name, model in models.items():
         asked = [(group, trial) for group in chunk for trial in group.trials if trial.model == name]
         if context.models[name].sees_truth:
-            tell.end([_without_label(_draft(context, group, trial)) for group, trial in asked if not _has_level(group)])
+            reason = "the true level is unknown here, so an oracle is not asked"
+            drafts = [_draft(context, group, trial) for group, trial in asked if not _has_level(group)]
+            tell.end([replace(draft, status="dropped", reason=reason) for draft in drafts])
             asked = [(group, trial) for group, trial in asked if _has_level(group)]
         together = [pair for pair in asked if pair[1].id not in job.alone]
         for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
@@ -172,19 +166,25 @@ def _has_level(group: TrialGroup) -> bool:
     return isinstance(group.outcome, PerturbedEpisode) and group.outcome.episode.label.level is not None
 
 
-def _without_label(draft: Trial) -> Trial:
-    return replace(draft, status="dropped", reason="the true level is unknown here, so an oracle is not asked")
-
-
 def _ask(
     context: ScoringContext, model: RewardModel, asked: list[tuple[TrialGroup, PlannedTrial]], tell: Listeners
 ) -> None:
     """Ask one model about some trials; if it raises at a batch, ask again one by one."""
     drafts = [_draft(context, group, trial) for group, trial in asked]
-    shown = [_shown(context, group, trial) for group, trial in asked]
+    shown = [
+        group.outcome.episode if context.models[trial.model].sees_truth else strip_labels(group.outcome.episode)
+        for group, trial in asked
+        if isinstance(group.outcome, PerturbedEpisode)  # all of them are
+    ]
     tell.begin(drafts)
     started = time.perf_counter()
-    answers = _answers(model, shown)
+    try:
+        given: Sequence[Answer] | Exception = list(model.score(shown))
+    except (StopRun, WorkerFailed):
+        raise
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        given = error
+    answers = checked_answers(given, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
         tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers, strict=True)])
@@ -195,29 +195,11 @@ def _ask(
             _ask(context, model, [pair], tell)
 
 
-def _answers(model: RewardModel, shown: Sequence[Episode]) -> list[Answer] | Failure:
-    """Return one checked answer per episode, or the one Failure of a model that raised."""
-    try:
-        given: Sequence[Answer] | Exception = list(model.score(shown))
-    except (StopRun, WorkerFailed):
-        raise
-    except Exception as error:  # whatever a user's model does becomes a counted Failure
-        given = error
-    return checked_answers(given, shown)
-
-
-def _shown(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> Episode:
-    assert isinstance(group.outcome, PerturbedEpisode)
-    episode = group.outcome.episode
-    return episode if context.models[trial.model].sees_truth else strip_labels(episode)
-
-
 def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> Trial:
     """Return the trial as it stands before the model answers: failed, with the reason known so far."""
-    outcome, origin = group.outcome, group.origin
-    episode = origin if isinstance(outcome, str) else outcome.episode
-    expect: Expectation = "undefined" if isinstance(outcome, str) else outcome.expect
-    broken = isinstance(outcome, str)
+    outcome, origin, broken = group.outcome, group.origin, isinstance(group.outcome, str)
+    perturbed = PerturbedEpisode(origin, "undefined") if isinstance(outcome, str) else outcome
+    episode = perturbed.episode
     return Trial(
         id=trial.id,
         model=trial.model,
@@ -229,7 +211,7 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         category=group.category,
         severity=trial.severity,
         seed=context.seed,
-        expectation=expect,
+        expectation=perturbed.expect,
         truth_level=episode.label.level,
         truth_success=episode.label.success,
         truth_progress=None if broken else episode.label.progress,
@@ -259,18 +241,21 @@ def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
 
 # The scoring of jobs in a worker: the models are built once, then each job is scored as it comes.
 
-Say = Callable[[str, object], None]
-
 
 def serve_jobs(context: ScoringContext, tell: Tell) -> Service | None:
     """Say when the models are loaded, then score the jobs that come and tell their trials."""
-    say: Say = lambda kind, content: tell(pickle.dumps((kind, content)))
+    say: Callable[[str, object], None] = lambda kind, content: tell(pickle.dumps((kind, content)))
     started: list[Process] = []  # of models from outside
+
+    def close() -> None:
+        for process in started:
+            process.stop()
+
     try:
         models = build_all(context.models, context.budget, partial(start_model, started=started))
     except Exception as error:
-        _end(started)
-        say("died" if isinstance(error, WorkerFailed) else "broken", str(error))
+        close()
+        say("exited" if isinstance(error, WorkerFailed) else "broken", str(error))
         return None
     say("ready", None)
     listeners = Listeners(
@@ -278,24 +263,15 @@ def serve_jobs(context: ScoringContext, tell: Tell) -> Service | None:
         begin=lambda drafts: say("begin", drafts),
         end=lambda trials: say("end", trials),
     )
-    score = lambda job: score_job(job, context, models, listeners)
-    return Service(partial(_answer, score, say), partial(_end, started))
 
+    def answer(message: bytes) -> bool:
+        """Score one job; a worker whose model stopped the run, or exited, takes no other."""
+        try:
+            score_job(pickle.loads(message), context, models, listeners)
+        except (StopRun, WorkerFailed) as error:  # this process exits with its model's: there is one way to recover
+            say("stopped" if isinstance(error, StopRun) else "exited", str(error))
+            return False
+        say("idle", None)
+        return True
 
-def _answer(score: Callable[[Job], None], say: Say, message: bytes) -> bool:
-    """Score one job; a worker whose model stopped the run, or died, takes no other."""
-    try:
-        score(pickle.loads(message))
-    except StopRun as stop:
-        say("stopped", str(stop))
-        return False
-    except WorkerFailed as death:  # this process goes too: there is one way to come back from a death
-        say("died", str(death))
-        return False
-    say("idle", None)
-    return True
-
-
-def _end(started: list[Process]) -> None:
-    for process in started:
-        end_process(process)
+    return Service(answer, close)

@@ -25,11 +25,9 @@ from rewardlab.evaluation.findings import (
     worst_perturbations,
 )
 from rewardlab.evaluation.measurements import measurements, paired_reference
-from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
+from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
 from rewardlab.models.protocols import UNREADABLE
-
-_RELATIVE, _ABSOLUTE = 1e-6, 1e-9  # another processor adds up in another order
 
 
 def refuse_other_results(run: Run, name: str, stored: object, computed: object) -> None:
@@ -42,8 +40,8 @@ def refuse_other_results(run: Run, name: str, stored: object, computed: object) 
 
 
 def _same(stored: Any, computed: Any) -> bool:
-    if isinstance(stored, float) and isinstance(computed, float):
-        return math.isclose(stored, computed, rel_tol=_RELATIVE, abs_tol=_ABSOLUTE)
+    if isinstance(stored, float) and isinstance(computed, float):  # another processor adds up in another order
+        return math.isclose(stored, computed, rel_tol=1e-6, abs_tol=1e-9)
     if isinstance(stored, dict) and isinstance(computed, dict):
         return stored.keys() == computed.keys() and all(_same(stored[key], computed[key]) for key in stored)
     if isinstance(stored, list) and isinstance(computed, list):
@@ -86,7 +84,15 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
         robustness=corruption_robustness(measured),
         rank_stability=rank_stabilities(measured),
         counts=_counts(trials),
-        bootstrap=_bootstrap(trials, drawn),
+        bootstrap=Bootstrap(
+            draws=drawn.number,
+            seed=drawn.seed,
+            clusters=drawn.clusters,
+            episodes=len(trials.codes("episode")[1]),
+            few_clusters=drawn.clusters < FEW_CLUSTERS,
+            method="clusters are all trials that share a task or a video; expanded percentiles (Hesterberg 2015), "
+            "Wilson with the effective number of trials for rates; what was drawn for an episode goes with it",
+        ),
     )
 
 
@@ -119,18 +125,6 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
         _LAST.clear()
         _LAST[inputs] = made
     return _LAST[inputs], digest
-
-
-def _bootstrap(trials: TrialTable, draws: Draws) -> Bootstrap:
-    return Bootstrap(
-        draws=draws.number,
-        seed=draws.seed,
-        clusters=draws.clusters,
-        episodes=len(trials.codes("episode")[1]),
-        few_clusters=draws.clusters < FEW_CLUSTERS,
-        method="clusters are all trials that share a task or a video; expanded percentiles (Hesterberg 2015), "
-        "Wilson with the effective number of trials for rates; what was drawn for an episode goes with it",
-    )
 
 
 def _counts(trials: TrialTable) -> tuple[OutcomeCounts, ...]:

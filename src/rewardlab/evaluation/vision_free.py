@@ -1,6 +1,6 @@
-"""What models reach that see no picture: a constant, the length and the words of the instruction, across tasks.
+"""Vision-free baselines: a constant, the length and the words of the instruction, across tasks.
 
-Each is fitted on some tasks and asked about others. What a blind model gets right, the data give away without looking.
+Each is fitted on some tasks and asked about others. What such a baseline gets right, the data give away.
 """
 
 import re
@@ -19,7 +19,7 @@ Codes = NDArray[np.int64]
 Numbers = NDArray[np.float64]
 Predict = Callable[[Codes, Codes], Codes]  # rows to fit on, rows to be asked about -> levels of the latter
 
-SOLVED, LEAKED = 0.5, 0.1  # shares of the constant's error from which the data are solved, or give something away
+SOLVED, LEAKED = 0.5, 0.1  # fractions of the constant's error from which the data are solved, or give something away
 _FOLDS, _DRAWS = 5, 1_000
 _BUNCHES = 1_000  # more tasks than this are drawn in bunches, so that the draws stay small
 _BINS = 16  # of length
@@ -31,16 +31,16 @@ _WORD = re.compile(r"[\w']+")
 
 @dataclass(frozen=True)
 class BaselineScore:
-    """How a blind model does on tasks that it was not fitted on; None where that cannot be told."""
+    """How a vision-free baseline does on tasks that it was not fitted on; None where that cannot be told."""
 
     name: str
     sees: str
     rows: int
     tasks: int
     error: float | None = None  # mean absolute error, in levels
-    exact: float | None = None  # share of levels that are right
+    exact: float | None = None  # fraction of levels that are right
     constant_error: float | None = None  # of the best constant on the same rows
-    saved: float | None = None  # share of the constant's error that is gone
+    saved: float | None = None  # fraction of the constant's error that is gone
     low: float | None = None
     high: float | None = None
 
@@ -64,23 +64,23 @@ class LabelledRows:
 
 
 def vision_free_scores(rows: LabelledRows, lengths: Numbers, seed: int) -> tuple[BaselineScore, ...]:
-    """Return what the constant, the length and the words reach, each on the rows it can judge; lengths may be nan."""
-    everything = np.arange(len(rows.levels))
-    constant = _score("constant", "nothing", rows, everything, constant_model(rows.levels), seed)
-    words = text_model(rows.levels, rows.texts, rows.tasks)
-    text = _score("text", "the words of the instruction", rows, everything, words, seed)
-    timed = np.flatnonzero(~np.isnan(lengths))
-    length = _score("length", "the length of the clip", rows, timed, length_baseline(rows.levels, lengths), seed)
-    return constant, length, text
+    """Return how the constant, the length and the words do, each on the rows it applies to; lengths may be nan."""
+    levels, everything, timed = rows.levels, np.arange(len(rows.levels)), np.flatnonzero(~np.isnan(lengths))
+    words = text_model(levels, rows.texts, rows.tasks)
+    return (
+        _score("constant", "nothing", rows, everything, constant_model(levels), seed),
+        _score("length", "the length of the clip", rows, timed, length_baseline(levels, lengths), seed),
+        _score("text", "the words of the instruction", rows, everything, words, seed),
+    )
 
 
 def constant_model(levels: Codes) -> Predict:
-    """Say the level that is least wrong on average."""
+    """Predict the level that is least wrong on average."""
     return lambda fit, asked: np.full(len(asked), _least_wrong(levels[fit]))
 
 
 def length_baseline(levels: Codes, lengths: Numbers) -> Predict:
-    """Say the level that is least wrong for clips about as long."""
+    """Predict the level that is least wrong for clips about as long."""
 
     def predict(fit: Codes, asked: Codes) -> Codes:
         edges = np.unique(np.quantile(lengths[fit], np.linspace(0, 1, _BINS + 1)[1:-1]))
@@ -96,7 +96,7 @@ def length_baseline(levels: Codes, lengths: Numbers) -> Predict:
 
 
 def text_model(levels: Codes, texts: Sequence[str], tasks: Codes) -> Predict:
-    """Say the middle of the levels that naive Bayes expects from words and pairs of words.
+    """Predict the middle of the levels that naive Bayes expects from words and pairs of words.
 
     Words of one task alone say nothing of others, and are left out.
     """
@@ -158,7 +158,7 @@ def _score(name: str, sees: str, rows: LabelledRows, used: Codes, predict: Predi
     count = int(tasks.max()) + 1 if len(tasks) else 0
     if count < 2:
         return BaselineScore(name, sees, len(used), count)
-    fold = draw_folds(count, seed)[tasks]
+    fold = (rng_for(seed, "folds of tasks").permutation(count) % min(_FOLDS, count))[tasks]  # whole tasks
     predicted, constant = np.empty(len(used), np.int64), np.empty(len(used), np.int64)
     same = constant_model(rows.levels)
     for number in range(int(fold.max()) + 1):
@@ -170,19 +170,10 @@ def _score(name: str, sees: str, rows: LabelledRows, used: Codes, predict: Predi
     found = BaselineScore(name, sees, len(used), count, *measured)
     if not least.any():  # all labels are the same: there is nothing to be saved
         return found
-    return _with_saved(found, sum_by(tasks, count, wrong), sum_by(tasks, count, least), seed)
-
-
-def draw_folds(tasks: int, seed: int) -> Codes:
-    """Return the fold of each task: whole tasks, dealt out at random."""
-    return rng_for(seed, "folds of tasks").permutation(tasks) % min(_FOLDS, tasks)
-
-
-def _with_saved(score: BaselineScore, wrong: Numbers, least: Numbers, seed: int) -> BaselineScore:
-    """Return the score with the share of the constant's error that is gone, and its interval over tasks."""
-    bunch = rng_for(seed, "bunches of tasks").permutation(len(wrong)) % min(len(wrong), _BUNCHES)
+    wrong, least = sum_by(tasks, count, wrong), sum_by(tasks, count, least)
+    bunch = rng_for(seed, "bunches of tasks").permutation(count) % min(count, _BUNCHES)
     bunches = int(bunch.max()) + 1
     draws = draw_clusters(bunches, _DRAWS, seed)
     saved = 1 - draws.ratios(sum_by(bunch, bunches, wrong)[None], sum_by(bunch, bunches, least)[None])
     low, high = percentile_interval(saved, np.array([float(bunches)]))
-    return replace(score, saved=float(1 - wrong.sum() / least.sum()), low=float(low[0]), high=float(high[0]))
+    return replace(found, saved=float(1 - wrong.sum() / least.sum()), low=float(low[0]), high=float(high[0]))

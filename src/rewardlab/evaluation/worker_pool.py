@@ -1,8 +1,4 @@
-"""`run_jobs`: workers that score, deadlines, recovery.
-
-`map_items` is an ordered map over workers of an engine (`ItemWorkers` are kept for several); over threads it is
-`thread_map.map_threads`.
-"""
+"""`run_jobs`: workers that score, deadlines, recovery; `engines.ordered_map` maps other work over workers."""
 
 import pickle
 import time
@@ -10,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import cloudpickle
@@ -45,31 +41,33 @@ class UnderWay:
 
 @dataclass(frozen=True)
 class Recovery:
-    """What is left after a death: jobs to do, and trials that are given up."""
+    """What is left after a worker exited: jobs to do, and trials that are given up."""
 
     jobs: tuple[Job, ...]
     given_up: tuple[PlannedTrial, ...] = ()
 
 
 def retry_after_failure(job: Job, done: frozenset[str], under_way: UnderWay) -> Recovery:
-    """Ask again what a worker died of, alone; trials that no split can part are given up when they die a second time.
+    """Retry what a worker exited on, alone; trials that no split can part are given up at the second exit.
 
-    Of a batch nobody knows which trial it was: the job is put back at its first death, for a memory killer strikes
-    anyone, and the batch is halved at the next, until the poison is alone.
+    Of a batch nobody knows which trial it was: the job is retried after the first exit, for a memory killer strikes
+    anyone, and the batch is bisected after the next, until the offending trial is alone.
     """
     left = tuple(trial for trial in job.trials if trial.id not in done)
     suspects = tuple(trial for trial in left if trial.id in under_way.trials) or left
     others = tuple(trial for trial in left if trial not in suspects)
-    rest = (job.keep(others, deaths=0),) if others else ()
+    rest = (job.keep(others, exits=0),) if others else ()
     if not left:
         return Recovery(())
     if len(suspects) == 1 or under_way.prepared:
-        if job.deaths and not others:
+        if job.exits and not others:
             return Recovery((), suspects)
-        return Recovery((*rest, job.keep(suspects, deaths=1)))
-    if job.deaths == 0:
-        return Recovery((job.keep(left, deaths=1),))
-    return Recovery((*rest, *(job.keep(half, deaths=int(len(half) > 1)) for half in _halves(suspects))))
+        return Recovery((*rest, job.keep(suspects, exits=1)))
+    if job.exits == 0:
+        return Recovery((job.keep(left, exits=1),))
+    middle = len(suspects) // 2
+    halves = suspects[:middle], suspects[middle:]
+    return Recovery((*rest, *(job.keep(half, exits=int(len(half) > 1)) for half in halves)))
 
 
 def after_hang(job: Job, done: frozenset[str], under_way: UnderWay) -> Recovery:
@@ -78,13 +76,8 @@ def after_hang(job: Job, done: frozenset[str], under_way: UnderWay) -> Recovery:
     suspects = tuple(trial for trial in left if trial.id in under_way.trials)
     others = tuple(trial for trial in left if trial not in suspects)
     if len(suspects) > 1 and not under_way.prepared:
-        return Recovery((replace(job.keep(left, deaths=job.deaths), alone=job.alone | under_way.trials),))
-    return Recovery((job.keep(others, deaths=job.deaths),) if others else (), suspects)
-
-
-def _halves(trials: Sequence[PlannedTrial]) -> tuple[tuple[PlannedTrial, ...], tuple[PlannedTrial, ...]]:
-    middle = len(trials) // 2
-    return tuple(trials[:middle]), tuple(trials[middle:])
+        return Recovery((replace(job.keep(left, exits=job.exits), alone=job.alone | under_way.trials),))
+    return Recovery((job.keep(others, exits=job.exits),) if others else (), suspects)
 
 
 # The first answers of a run: small jobs, one at a time, until every evaluated model has answered or the run ends.
@@ -109,36 +102,32 @@ class FirstAnswers:
         self.untried &= {trial.model for trial in job.trials}
         room = min((self.most - self._alike[model] for model in self.untried), default=0)
         asked: Counter[str] = Counter()
+        rest: tuple[Job, ...] = ()
         for place, trial in enumerate(job.trials):
             asked[trial.model] += trial.model in self.untried
             if asked[trial.model] > min(batch, room):
-                rest = job.keep(job.trials[place:], job.deaths)
-                return self._hand_out(job.keep(job.trials[:place], job.deaths)), (rest,)
-        return self._hand_out(job), ()
+                rest, job = (job.keep(job.trials[place:], job.exits),), job.keep(job.trials[:place], job.exits)
+                break
+        self._handed_out.update(trial.model for trial in job.trials)
+        self.untried = {model for model in self.untried if self._handed_out[model] <= _LONGEST * self.most}
+        return job, rest
 
     def count(self, trials: Sequence[Trial]) -> None:
         """Count answers in the order in which they come; raise StopRun at the last failure that is allowed."""
         for trial in trials:
-            if trial.model in self.untried and trial.status != "dropped" and trial.frames_hash:
-                self._count(trial)
-
-    def _count(self, trial: Trial) -> None:
-        reason = trial.reason or ""
-        first = self._reasons.setdefault(trial.model, reason)
-        if trial.status == "scored" or reason_kind(reason) != reason_kind(first):
-            self.untried.discard(trial.model)
-            return
-        self._alike[trial.model] += 1
-        if self._alike[trial.model] >= self.most:
-            raise StopRun(
-                f"the first {self.most:,} answers of {trial.model} all failed alike: {first}; correct it and add "
-                "--retry-failures, or allow more with --max-failures"
-            )
-
-    def _hand_out(self, job: Job) -> Job:
-        self._handed_out.update(trial.model for trial in job.trials)
-        self.untried = {model for model in self.untried if self._handed_out[model] <= _LONGEST * self.most}
-        return job
+            if trial.model not in self.untried or trial.status == "dropped" or not trial.frames_hash:
+                continue
+            reason = trial.reason or ""
+            first = self._reasons.setdefault(trial.model, reason)
+            if trial.status == "scored" or reason_kind(reason) != reason_kind(first):
+                self.untried.discard(trial.model)
+                continue
+            self._alike[trial.model] += 1
+            if self._alike[trial.model] >= self.most:
+                raise StopRun(
+                    f"the first {self.most:,} answers of {trial.model} all failed alike: {first}; correct it and add "
+                    "--retry-failures, or allow more with --max-failures"
+                )
 
 
 @dataclass
@@ -153,7 +142,7 @@ class ScoringWorker:
     under_way: UnderWay = UnderWay()
     drafts: list[Trial] = field(default_factory=list)  # of the trials that a model scores right now
     done: set[str] = field(default_factory=set)
-    last_words: str = ""
+    exit_message: str = ""
 
     @property
     def may_begin(self) -> bool:
@@ -161,23 +150,18 @@ class ScoringWorker:
         return self.job is None and self.worker.is_placed
 
     @property
-    def died_idle(self) -> bool:
-        """Tell whether it died between two jobs."""
-        return self.ready and self.worker.death is not None
-
-    @property
     def is_lost(self) -> bool:
-        """Tell whether its job will not be finished: it died, or it takes too long."""
-        ended = bool(self.last_words) or self.worker.death is not None or time.monotonic() > self.deadline
+        """Tell whether its job will not be finished: it exited, or it takes too long."""
+        ended = bool(self.exit_message) or self.worker.exit_reason is not None or time.monotonic() > self.deadline
         return self.job is not None and ended
 
     @property
-    def how_it_died(self) -> str:
-        """Return its last words, or what it died with."""
-        return self.last_words or f"the worker died with {self.worker.death}"
+    def exit_reason(self) -> str:
+        """Return why it exited, in its own words where it left any."""
+        return self.exit_message or f"the worker died with {self.worker.exit_reason}"
 
     def assign(self, job: Job) -> None:
-        """Send it a job; where it died at once, its last words are still to be read."""
+        """Send it a job; where it exits at once, its message is still to be read."""
         self.job, self.done = job, set()
         if not self.ready:
             self.deadline = time.monotonic() + self.load_timeout  # it has a place, so it is loading
@@ -193,7 +177,7 @@ class ScoringWorker:
             self._note(kind, content, timeout)
 
     def _note(self, kind: str, content: Any, timeout: float) -> None:
-        """Write down what it says it is doing."""
+        """Note what it reports to be doing."""
         if kind == "prepare":
             self.under_way, self.drafts, self.deadline = UnderWay(frozenset(content), prepared=True), [], _NEVER
         elif kind == "begin":
@@ -205,8 +189,8 @@ class ScoringWorker:
             self.ready, self.deadline = True, _NEVER
         elif kind == "idle":
             self.job, self.under_way = None, UnderWay()
-        elif kind == "died":
-            self.last_words = content
+        elif kind == "exited":
+            self.exit_message = content
         elif kind == "stopped":
             raise StopRun(content)
         else:
@@ -214,47 +198,44 @@ class ScoringWorker:
 
     def recover(self, context: ScoringContext, timeout: float) -> tuple[list[Trial], Sequence[Job]]:
         """Return the trials that are lost for good and the jobs that are left after a hang or a crash."""
-        job, hung = self.job, not self.last_words and self.worker.death is None
+        job, hung = self.job, not self.exit_message and self.worker.exit_reason is None
         assert job is not None
         self.worker.stop()
         if not self.ready and hung:
             raise ModelError("the models did not load in time; give them more with --load-timeout")
         if self.worker.machine_lost:  # no trial is to blame
             left = [trial for trial in job.trials if trial.id not in self.done]
-            return [], [job.keep(left, job.deaths)] if left else []
+            return [], [job.keep(left, job.exits)] if left else []
         if not self.ready:
             return [], [job]
         recovery = (after_hang if hung else retry_after_failure)(job, frozenset(self.done), self.under_way)
-        why = f"no answer within {timeout:g} s" if hung else self.how_it_died
-        return self._given_up(context, recovery.given_up, why), recovery.jobs
-
-    def _given_up(self, context: ScoringContext, trials: Sequence[PlannedTrial], why: str) -> list[Trial]:
-        ids = {each.id for each in trials}
+        why = f"no answer within {timeout:g} s" if hung else self.exit_reason
         if self.drafts:
-            return [replace(draft, reason=why) for draft in self.drafts if draft.id in ids]
-        assert self.job is not None
-        return failed_trials(self.job, context, trials, f"{why} while the episode was decoded or perturbed")
+            ids = {each.id for each in recovery.given_up}
+            return [replace(draft, reason=why) for draft in self.drafts if draft.id in ids], recovery.jobs
+        why += " while the episode was decoded or perturbed"
+        return failed_trials(job, context, recovery.given_up, why), recovery.jobs
 
 
 @dataclass
 class WorkerFailures:
-    """Counts the workers that died; too many of them end the run, with all that is finished kept."""
+    """Counts the workers that exited; too many of them end the run, with all that is finished kept."""
 
     most: int
     total: int = 0
     loading: int = 0  # one after the other
 
     def count(self, gone: ScoringWorker) -> None:
-        """Count a death, or raise because it is one too many; one that was stopped or lost its machine is none."""
-        if gone.worker.machine_lost or not (gone.last_words or time.monotonic() <= gone.deadline):
+        """Count an exit, or raise because it is one too many; one that was stopped or lost its machine is none."""
+        if gone.worker.machine_lost or not (gone.exit_message or time.monotonic() <= gone.deadline):
             return
         self.total += 1
         self.loading = 0 if gone.ready else self.loading + 1
         if self.loading >= _MAX_WORKER_FAILURES:
-            raise ModelError(f"{gone.how_it_died} while it loaded the models")
+            raise ModelError(f"{gone.exit_reason} while it loaded the models")
         if self.total > self.most:
             why = "see whether memory is short (fewer --workers) or a model crashes, or allow more with --max-restarts"
-            raise StopRun(f"worker processes died {self.total} times, at last so: {gone.how_it_died}; {why}")
+            raise StopRun(f"worker processes died {self.total} times, at last so: {gone.exit_reason}; {why}")
 
 
 _LOOK_SECONDS = 0.5  # how often deadlines are looked at
@@ -262,23 +243,50 @@ _LOOK_SECONDS = 0.5  # how often deadlines are looked at
 
 @dataclass
 class _Pool:
-    """The workers of a run, and how one takes the place of another."""
+    """The workers of a run, the jobs that wait, and those still to be made."""
 
     engine: Engine
     start: Callable[[], ScoringWorker]
-    deaths: WorkerFailures
+    failures: WorkerFailures
+    first: FirstAnswers
+    queue: deque[Job]
+    source: Iterator[Job]
+    batch: int
     workers: list[ScoringWorker]
 
-    @property
-    def is_busy(self) -> bool:
-        """Tell whether a worker has a job."""
+    def assign_jobs(self) -> bool:
+        """Give jobs to the workers that have none; False when there is nothing left to do."""
+        for index, worker in enumerate(self.workers):
+            if worker.may_begin and self._has_job():
+                if worker.ready and worker.worker.exit_reason is not None:  # between two jobs
+                    self._replace(index)
+                if self.workers[index].may_begin:  # a fresh one may have to wait for room on a cluster
+                    self.workers[index].assign(self._take_job())
+        return self._is_busy() or self._has_job()
+
+    def _is_busy(self) -> bool:
         return any(worker.job is not None for worker in self.workers)
 
-    def replace(self, index: int) -> None:
+    def _has_job(self) -> bool:
+        """Tell whether there is a job to begin now: until every evaluated model has answered, one at a time."""
+        if not self.queue:
+            self.queue.extend(islice(self.source, 1))  # jobs may be made of what came out of earlier ones
+        return bool(self.queue) and not (self.first.untried and self._is_busy())
+
+    def _take_job(self) -> Job:
+        if not self.first.untried:
+            self.queue.extend(islice(self.source, 1))
+            return self.queue.popleft()
+        job, rest = self.first.first_part(self.queue.popleft(), self.batch)
+        self.queue.extendleft(rest)
+        self.queue.extend(islice(self.source, 1 - len(rest)))
+        return job
+
+    def _replace(self, index: int) -> None:
         """Put a fresh worker in the place of one that is gone."""
         gone = self.workers[index]
         gone.worker.stop()
-        self.deaths.count(gone)
+        self.failures.count(gone)
         self.workers[index] = self.start()
 
     def listen(self, timeout: float) -> Iterator[list[Trial]]:
@@ -289,16 +297,22 @@ class _Pool:
         for worker in heard:
             yield from worker.receive(timeout)
 
-    def stop(self) -> None:
-        """End every worker."""
-        for worker in self.workers:
-            worker.worker.stop()
+    def recover(self, context: ScoringContext, timeout: float) -> Iterator[list[Trial]]:
+        """Replace workers that are lost, put their jobs back, and yield the trials that are given up."""
+        for index, worker in enumerate(self.workers):
+            if worker.is_lost:
+                yield from worker.receive(timeout)  # its last message may still be on its way
+            if worker.is_lost:
+                trials, rest = worker.recover(context, timeout)
+                self._replace(index)
+                self.queue.extendleft(reversed(rest))
+                yield trials
 
 
 def run_jobs(
     jobs: Iterable[Job], context: ScoringContext, execution: Execution, scoring: Scoring
 ) -> Iterator[list[Trial]]:
-    """Yield trials as they are finished; only a trial whose model hangs or dies of it alone becomes a Failure.
+    """Yield trials as they are finished; only a trial on which a model alone hangs or crashes becomes a Failure.
 
     Where none is finished for half a second, none are yielded, so that who keeps them can write those before.
     """
@@ -306,76 +320,18 @@ def run_jobs(
     with open_engine(execution, local_only=paid) as engine:
         source = iter(jobs)
         queue = deque(islice(source, execution.workers or engine.cores))  # the rest is made when it is needed
-        payload, threads = _scoring_payload(context), max(1, engine.cores // max(len(queue), 1))
+        models = {name: pickle_model(model) for name, model in context.models.items()}
+        payload = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models)))
+        threads = max(1, engine.cores // max(len(queue), 1))
         start: Callable[[], ScoringWorker] = lambda: ScoringWorker(engine.start(payload, threads), scoring.load_timeout)
-        pool = _Pool(engine, start, WorkerFailures(scoring.max_restarts), [start() for _ in queue])
-        first = FirstAnswers(context.evaluated, scoring.max_failures)
+        failures, first = WorkerFailures(scoring.max_restarts), FirstAnswers(context.evaluated, scoring.max_failures)
+        pool = _Pool(engine, start, failures, first, queue, source, context.batch, [start() for _ in queue])
         try:
-            while _assign_jobs(pool, _Jobs(queue, source, first, context.batch)):
-                yield from _counted(pool.listen(scoring.timeout), first)
-                yield from _counted(_recovered(pool, context, queue, scoring.timeout), first)
+            while pool.assign_jobs():
+                for trials in chain(pool.listen(scoring.timeout), pool.recover(context, scoring.timeout)):
+                    yield trials  # so that they are kept, before they are counted
+                    first.count(trials)
                 yield []
         finally:
-            pool.stop()
-
-
-@dataclass
-class _Jobs:
-    """The jobs that wait, those still to be made, and how much of one may be asked now."""
-
-    queue: deque[Job]
-    source: Iterator[Job]
-    first: FirstAnswers
-    batch: int
-
-    def any_for(self, pool: _Pool) -> bool:
-        """Tell whether there is a job to begin now: until every evaluated model has answered, one at a time."""
-        if not self.queue:
-            self.queue.extend(islice(self.source, 1))  # jobs may be made of what came out of earlier ones
-        return bool(self.queue) and not (self.first.untried and pool.is_busy)
-
-    def take(self) -> Job:
-        """Return the next job."""
-        if not self.first.untried:
-            self.queue.extend(islice(self.source, 1))
-            return self.queue.popleft()
-        job, rest = self.first.first_part(self.queue.popleft(), self.batch)
-        self.queue.extendleft(rest)
-        self.queue.extend(islice(self.source, 1 - len(rest)))
-        return job
-
-
-def _assign_jobs(pool: _Pool, jobs: _Jobs) -> bool:
-    """Give jobs to the workers that have none; False when there is nothing left to do."""
-    for index, worker in enumerate(pool.workers):
-        if worker.may_begin and jobs.any_for(pool):
-            if worker.died_idle:
-                pool.replace(index)
-            if pool.workers[index].may_begin:  # a fresh one may have to wait for room on a cluster
-                pool.workers[index].assign(jobs.take())
-    return pool.is_busy or jobs.any_for(pool)
-
-
-def _recovered(pool: _Pool, context: ScoringContext, queue: deque[Job], timeout: float) -> Iterator[list[Trial]]:
-    """Replace workers that are lost, put their jobs back, and yield the trials of trials that are given up."""
-    for index, worker in enumerate(pool.workers):
-        if worker.is_lost:
-            yield from worker.receive(timeout)  # its last words may still be on their way
-        if worker.is_lost:
-            trials, rest = worker.recover(context, timeout)
-            pool.replace(index)
-            queue.extendleft(reversed(rest))
-            yield trials
-
-
-def _counted(batches: Iterable[list[Trial]], first: FirstAnswers) -> Iterator[list[Trial]]:
-    """Yield the trials, so that they are kept, and then count them."""
-    for trials in batches:
-        yield trials
-        first.count(trials)
-
-
-def _scoring_payload(context: ScoringContext) -> bytes:
-    models = {name: pickle_model(model) for name, model in context.models.items()}
-    payload: bytes = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models)))
-    return payload
+            for worker in pool.workers:
+                worker.worker.stop()

@@ -39,7 +39,6 @@ PROTOCOL = (
     "Strict: the level as rewardlab reads it, unreadable answers are not scored and lower the coverage."
 )
 
-
 Kind = TypeVar("Kind")
 
 
@@ -58,7 +57,7 @@ class FoundDuplicates:
 class BenchmarkReport:
     """What a bench run found: errors per model and, where looked for, copies among the videos."""
 
-    judged: tuple[str, ...]
+    evaluated: tuple[str, ...]
     errors: BenchmarkErrors
     copies: dict[str, Any] | None
     names: dict[str, str] = field(default_factory=dict)
@@ -71,7 +70,7 @@ class BenchmarkReport:
     def models(self) -> dict[str, ModelErrors]:
         """Return the errors of each model, evaluated ones first, then the controls in their fixed order."""
         found = self.errors.models
-        return {name: found[name] for name in dict.fromkeys([*self.judged, *in_control_order(found)])}
+        return {name: found[name] for name in dict.fromkeys([*self.evaluated, *in_control_order(found)])}
 
     @property
     def caption(self) -> str:
@@ -84,8 +83,10 @@ class BenchmarkReport:
 
     @property
     def sentences(self) -> list[str]:
-        """Return the sentences below the tables."""
-        return [*_foreign(self), *_unscored(self), *_duplicates(self)]
+        """Return the sentences below the tables; first which models HELM cannot score, or scores by their mode."""
+        special = {name: m.helm_levels for name, m in self.models.items() if m.helm_levels in _WHY}
+        said = [f"{self.shown(name)} {_WHY[levels]}" for name, levels in special.items()]
+        return [*said, *_unscored(self), *_duplicates(self)]
 
 
 def load_benchmark(run: Run) -> BenchmarkReport | None:
@@ -100,9 +101,9 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
     errors = benchmark_errors(run, without_text)
     if of_trials == trials:
         refuse_other_results(run, BENCH, stored.to_json(), errors.to_json())
-    judged = tuple(name for name in run.record.evaluated if name in errors.models)
+    evaluated = tuple(name for name in run.record.evaluated if name in errors.models)
     names = names_of_run(run.record, errors.models)
-    return BenchmarkReport(judged, errors, _load_duplicates(run, without_text, trials), names)
+    return BenchmarkReport(evaluated, errors, _load_duplicates(run, without_text, trials), names)
 
 
 def _load_duplicates(run: Run, without_text: list[str], trials: str) -> dict[str, Any] | None:
@@ -173,32 +174,22 @@ def helm_mark(model: ModelErrors) -> str:
     return " (mode)" if model.helm_levels == "mode" else ""
 
 
-def _foreign(benchmark: BenchmarkReport) -> list[str]:
-    """Return which models HELM cannot score, and which it scores by their most probable level."""
-    return [
-        f"{benchmark.shown(name)} {_WHY[model.helm_levels]}"
-        for name, model in benchmark.models.items()
-        if model.helm_levels in _WHY
-    ]
-
-
 def _unscored(benchmark: BenchmarkReport) -> list[str]:
     """Return for which evaluated models a subset is missing from the strict mean."""
-    every = benchmark.errors.subsets
-    empty = {
-        name: [short_name(subset) for subset in every if _subset_value(benchmark.models[name].strict, subset) == "-"]
-        for name in benchmark.judged
-    }
-    return [
-        f"{benchmark.shown(name)}: no answer was scored strictly in {', '.join(names)}, so its strict MAE is the mean "
-        f"over {len(every) - len(names)} of {len(every)} subsets."
-        for name, names in empty.items()
-        if 0 < len(names) < len(every)
-    ]
+    every, said = benchmark.errors.subsets, []
+    for name in benchmark.evaluated:
+        strict = benchmark.models[name].strict
+        empty = [short_name(subset) for subset in every if _subset_value(strict, subset) == "-"]
+        if 0 < len(empty) < len(every):
+            said.append(
+                f"{benchmark.shown(name)}: no answer was scored strictly in {', '.join(empty)}, so its strict MAE is "
+                f"the mean over {len(every) - len(empty)} of {len(every)} subsets."
+            )
+    return said
 
 
 def _duplicates(benchmark: BenchmarkReport) -> list[str]:
-    """Return how many videos are duplicates, which share that is, and how they change the error."""
+    """Return how many videos are duplicates, which fraction that is, and how they change the error."""
     found = benchmark.copies
     if found is None:
         return []
@@ -210,7 +201,7 @@ def _duplicates(benchmark: BenchmarkReport) -> list[str]:
     if not out:
         return [f"{said}; none is left out."]
     gaps = []
-    for name in benchmark.judged:
+    for name in benchmark.evaluated:
         pair = found["mae"][name]["strict"]
         both = f"{format_number(pair['with'], 3)} with, {format_number(pair['without'], 3)} without"
         gaps.append(f"{benchmark.shown(name)} {both}")
@@ -222,25 +213,24 @@ def _headline(benchmark: BenchmarkReport) -> "Table":
     for heading in ("MAE (HELM)", "MAE (strict)", "micro", "scored", "unread"):
         table.add_column(heading, justify="right")
     for name, model in benchmark.models.items():
-        counts = model.counts
-        cells = [error_text(errors.macro if errors else None) for errors in (model.helm, model.strict)]
-        cells[0] += helm_mark(model)
-        micro = format_number(model.strict.micro.value, 3)
-        row = (*cells, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
-        table.add_row(_name(benchmark, name), *row)
+        counts, shown = model.counts, safe_markup(benchmark.shown(name))
+        helm = error_text(model.helm.macro if model.helm else None) + helm_mark(model)
+        strict, micro = error_text(model.strict.macro), format_number(model.strict.micro.value, 3)
+        row = (helm, strict, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
+        table.add_row(f"[bold]{shown}[/bold]" if name in benchmark.evaluated else shown, *row)
     return table
 
 
 def _subsets(benchmark: BenchmarkReport) -> "Table":
     table = _table("MAE per subset (HELM / strict)")
-    for name in benchmark.judged:
+    for name in benchmark.evaluated:
         table.add_column(safe_markup(benchmark.shown(name)), justify="right")
     table.add_column("episodes", justify="right")
-    models = [benchmark.models[name] for name in benchmark.judged]
+    models = [benchmark.models[name] for name in benchmark.evaluated]
     for subset in benchmark.errors.subsets:
-        cells = [" / ".join(_subset_value(errors, subset) for errors in (m.helm, m.strict)) for m in models]
+        errors = [" / ".join(_subset_value(read, subset) for read in (m.helm, m.strict)) for m in models]
         first = models[0].strict.subsets.get(subset)
-        table.add_row(safe_markup(short_name(subset)), *cells, str(first.asked if first else 0))
+        table.add_row(safe_markup(short_name(subset)), *errors, str(first.asked if first else 0))
     return table
 
 
@@ -256,8 +246,3 @@ def _table(title: str) -> "Table":
     table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("", overflow="fold")
     return table
-
-
-def _name(benchmark: BenchmarkReport, model: str) -> str:
-    name = safe_markup(benchmark.shown(model))
-    return f"[bold]{name}[/bold]" if model in benchmark.judged else name

@@ -57,7 +57,7 @@ def list_catalog(
     """
     from rich.table import Table
 
-    from rewardlab.perturbations import FAMILIES
+    from rewardlab.perturbations import FAMILIES, PERTURBATIONS
 
     if catalog:
         find(catalogs(), catalog, "catalog")
@@ -66,36 +66,27 @@ def list_catalog(
     if category is not None and catalog not in ("", "perturbations"):
         raise PlanError(f"only perturbations have a category: rewardlab list --category {category}")
     if not catalog and category is None and search is None:
-        return _overview()
+        table = Table("rewardlab list ...", "entries", "what it holds", box=None)
+        for name, entries in catalogs().items():
+            table.add_row(name, str(len(entries)), _ABOUT[name])
+        return table
     if catalog == "perturbations" or category is not None:
-        return _perturbations(category, search or "")
-    chosen = {catalog: catalogs()[catalog]} if catalog else catalogs()
-    table = Table("name", "what it is", *([] if catalog else ["catalog"]), box=None)
-    for of, entries in chosen.items():
-        for key, entry in entries.items():
-            if _found(search or "", key, _summary(entry)):
-                row = (key, _summary(entry)) if catalog else (key, _summary(entry), of)
-                table.add_row(*map(safe_markup, row))
-    return _or_error(table, search)
-
-
-def _overview() -> "Table":
-    from rich.table import Table
-
-    table = Table("rewardlab list ...", "entries", "what it holds", box=None)
-    for name, entries in catalogs().items():
-        table.add_row(name, str(len(entries)), _ABOUT[name])
-    return table
-
-
-def _or_error(table: "Table", search: str | None) -> "Table":
+        table = Table("name", "category", "expect", "what happens", box=None)
+        kept = (entry for entry in PERTURBATIONS.values() if category in (None, entry.category))
+        rows = [(entry.name, entry.category, entry.expect, entry.summary) for entry in kept]
+        searched = 4
+    else:
+        chosen = {catalog: catalogs()[catalog]} if catalog else catalogs()
+        table = Table("name", "what it is", *([] if catalog else ["catalog"]), box=None)
+        named = [(of, key, entry) for of, entries in chosen.items() for key, entry in entries.items()]
+        rows = [(key, _summary(entry), *(() if catalog else (of,))) for of, key, entry in named]
+        searched = 2
+    for row in rows:
+        if any((search or "").lower() in text.lower() for text in row[:searched]):
+            table.add_row(*map(safe_markup, row))
     if not table.row_count:
         raise PlanError(f"nothing has {search!r} in its name or description; `rewardlab list` shows the catalogs")
     return table
-
-
-def _found(search: str, *texts: str) -> bool:
-    return any(search.lower() in text.lower() for text in texts)
 
 
 def show_entry(
@@ -137,19 +128,6 @@ def _option_lines(makers: Sequence[Callable[..., object]], *, rest: bool) -> Ite
         yield "  and those of the backend: `rewardlab show openai`, `rewardlab show hf`"
 
 
-def _perturbations(category: str | None, search: str) -> "Table":
-    from rich.table import Table
-
-    from rewardlab.perturbations import PERTURBATIONS
-
-    table = Table("name", "category", "expect", "what happens", box=None)
-    for entry in PERTURBATIONS.values():
-        cells = (entry.name, entry.category, entry.expect, entry.summary)
-        if category in (None, entry.category) and _found(search, *cells):
-            table.add_row(*map(safe_markup, cells))
-    return _or_error(table, search)
-
-
 def _summary(entry: object) -> str:
     if isinstance(entry, Path):
         rows = len((entry / "metadata.jsonl").read_text(encoding="utf-8").splitlines())
@@ -157,7 +135,6 @@ def _summary(entry: object) -> str:
     return str(vars(entry)["summary"])
 
 
-SHELLS = ("bash", "zsh", "fish")
 _BASH = """_rewardlab() {
   local cur="${COMP_WORDS[COMP_CWORD]}" prev="${COMP_WORDS[COMP_CWORD-1]}" words="" head="" command=""
   COMPREPLY=()
@@ -202,7 +179,7 @@ def completion(
         eval "$(rewardlab completion bash)"
         rewardlab completion fish > ~/.config/fish/completions/rewardlab.fish
     """
-    find(dict.fromkeys(SHELLS), shell, "shell")
+    find(dict.fromkeys(("bash", "zsh", "fish")), shell, "shell")
     return _fish(commands) if shell == "fish" else _ZSH * (shell == "zsh") + _bash(commands)
 
 

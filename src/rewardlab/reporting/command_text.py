@@ -12,16 +12,10 @@ from rich.table import Table
 
 from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
+from rewardlab.core.records import none_if_nan
 from rewardlab.core.terminal import one_line, safe_markup
-from rewardlab.core.trial import Failure, Score, describe_info, info_to_json
-from rewardlab.evaluation.breaking_points import (
-    MOST,
-    QUANTILES,
-    AttackResult,
-    BoundedEstimate,
-    Distribution,
-    StrategyComparison,
-)
+from rewardlab.core.trial import Failure, describe_info, info_to_json
+from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
 from rewardlab.evaluation.runs import RunEntry
@@ -33,7 +27,6 @@ from rewardlab.reporting.findings_text import spent_text
 if TYPE_CHECKING:
     import pyarrow
 
-
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 78
 _BARS_SHOWN = 48
@@ -42,12 +35,12 @@ _BARS_SHOWN = 48
 def score_lines(asked: ScoreReport) -> Iterator[str]:
     """Yield the lines that explain every answer."""
     for clip in asked.clips:
-        seconds = f"{clip.duration:.1f} s"
-        yield f"{clip.clip}: {clip.shown} of {clip.count} frames shown, {seconds}"
+        yield f"{clip.clip}: {clip.shown} of {clip.count} frames shown, {clip.duration:.1f} s"
         yield from (f"  {line}" for line in _answer_lines(clip))
     if asked.prompt:
         yield "prompt:"
-        yield from _wrapped(asked.prompt)
+        for line in asked.prompt.strip().splitlines():
+            yield from textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ") or [""]
     cost = f"; {spent_text(asked.spent)}" if asked.spent else ""
     yield f"{asked.model} took {asked.seconds:.2f} s for {len(asked.clips)} clip{'s' * (len(asked.clips) > 1)}{cost}"
 
@@ -77,11 +70,12 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
     else:
         yield f"level     {answer.level:.2f} of 5, {'a success' if is_success(answer.level) else 'not a success'}"
         if answer.probabilities:
-            shares = "  ".join(f"{level}: {share:.2f}" for level, share in enumerate(answer.probabilities, start=1))
-            yield f"levels    {shares}"
+            yield "levels    " + "  ".join(f"{level}: {p:.2f}" for level, p in enumerate(answer.probabilities, start=1))
         if answer.progress:
-            line = sparkline(_few(answer.progress))
-            yield f"progress  {line}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+            values, last = answer.progress, len(answer.progress) - 1
+            if last >= _BARS_SHOWN:  # as many as a line has room for, the first and the last among them
+                values = tuple(values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN))
+            yield f"progress  {sparkline(values)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
         yield from _field("answer", answer.raw)
     if known := describe_info(answer.info):
@@ -92,31 +86,16 @@ def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     answer = clip.answer
     record: dict[str, Any] = {"clip": str(clip.clip), "shown": clip.shown, "frames": clip.count, "raw": answer.raw}
     record["info"] = info_to_json(answer.info)
-    if isinstance(answer, Score):
-        return record | {
-            "level": answer.level,
-            "success": is_success(answer.level),
-            "probabilities": answer.probabilities,
-            "progress": answer.progress,
-        }
-    return record | {"failure": answer.reason}
+    if isinstance(answer, Failure):
+        return record | {"failure": answer.reason}
+    record |= {"level": answer.level, "success": is_success(answer.level)}
+    return record | {"probabilities": answer.probabilities, "progress": answer.progress}
 
 
 def _field(name: str, text: str) -> Iterator[str]:
     """Yield a text of any length under its name, with lines that fit the terminal."""
     head = f"{name:<9} "
     yield from textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
-
-
-def _few(values: Sequence[float]) -> Sequence[float]:
-    """Return every value, or as many as a line has room for, the first and the last among them."""
-    last = len(values) - 1
-    return values if last < _BARS_SHOWN else [values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN)]
-
-
-def _wrapped(text: str) -> Iterator[str]:
-    for line in text.strip().splitlines():
-        yield from textwrap.wrap(line, _WIDTH, initial_indent="  ", subsequent_indent="  ") or [""]
 
 
 # The result of an attack as people read it: how early verdicts break, search against random, and certificates.
@@ -139,9 +118,17 @@ def attack_sentences(result: AttackResult) -> Iterator[str]:
         "the clean verdict was already wrong."
     )
     for strategy, queries in result.queries.items():
-        yield from _cheapest(result, strategy)
-        yield from _certificates(result, strategy, queries)
-    yield from map(_comparison, result.comparisons)
+        for point in result.cheapest(strategy)[:_CHEAPEST]:
+            bracket = f"holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
+            yield f"{strategy}: {point.episode}: {point.perturbation}: {bracket}"
+        yield _certificates(result, strategy, queries)
+    for found in result.comparisons:
+        by, name = found.difference, "any single change" if found.category == "any" else found.category
+        interval, p = f"[{format_number(by.low)}, {format_number(by.high)}]", format_p_value(by.p, by.p_at_floor)
+        yield (
+            f"{name}: search breaks at {by.b:.2f} on average, random at {by.a:.2f} (unbroken counts as 4): "
+            f"{by.difference:.2f} lower {interval}, {p}, {by.trials} episodes in {by.clusters} clusters"
+        )
     yield (
         "A breaking point is an upper bound: answers need not be monotone, so a smaller change may flip the verdict "
         "too. >4: fewer episodes than that were broken within the budget."
@@ -149,21 +136,20 @@ def attack_sentences(result: AttackResult) -> Iterator[str]:
 
 
 def _table(result: AttackResult, strategy: str) -> Table:
-    title = f"{strategy}: severity at which a share of episodes is broken (budget {result.budget})"
+    title = f"{strategy}: severity at which a fraction of episodes is broken (budget {result.budget})"
     table = Table(title=title, title_justify="left", box=None, pad_edge=False)
     table.add_column("changes")
-    for heading in ("episodes", "broken", *(f"{share:.0%}" for share in QUANTILES)):
+    for heading in ("episodes", "broken", *(f"{fraction:.0%}" for fraction in QUANTILES)):
         table.add_column(heading, justify="right")
     for row in (d for d in result.distributions if d.strategy == strategy):
-        table.add_row(*_distribution_row(row))
+        broken = f"{row.share.value:.0%} [dim]{safe_markup(format_percent_interval(row.share))}[/dim]"
+        found = []
+        for q in row.quantiles:
+            ends = "" if q.low != q.low else f"[{_severity(q.low)},{_severity(q.high)}]"
+            found.append(f"{_severity(q.value)} [dim]{safe_markup(ends)}[/dim]")
+        name = "any single" if row.category == "any" else row.category
+        table.add_row(safe_markup(name), str(row.episodes), broken, *found)
     return table
-
-
-def _distribution_row(row: Distribution) -> list[str]:
-    share = f"{row.share.value:.0%} [dim]{safe_markup(format_percent_interval(row.share))}[/dim]"
-    found = [f"{_severity(q.value)} [dim]{safe_markup(_severities(q))}[/dim]" for q in row.quantiles]
-    name = "any single" if row.category == "any" else row.category
-    return [safe_markup(name), str(row.episodes), share, *found]
 
 
 def _severity(value: float) -> str:
@@ -171,25 +157,13 @@ def _severity(value: float) -> str:
     return "-" if value != value else ">4" if value > MOST else f"{value:.1f}"
 
 
-def _severities(measured: BoundedEstimate) -> str:
-    return "" if measured.low != measured.low else f"[{_severity(measured.low)},{_severity(measured.high)}]"
-
-
-def _cheapest(result: AttackResult, strategy: str) -> Iterator[str]:
-    for point in result.cheapest(strategy)[:_CHEAPEST]:
-        assert point.breaks_at is not None
-        bracket = f"holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
-        yield f"{strategy}: {point.episode}: {point.perturbation}: {bracket}"
-
-
-def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator[str]:
+def _certificates(result: AttackResult, strategy: str, queries: int) -> str:
     own = [each for each in result.certificates if each.strategy == strategy]
     if not own:
-        yield f"{strategy}: every attacked episode was broken, with {queries:,} queries in all."
-        return
+        return f"{strategy}: every attacked episode was broken, with {queries:,} queries in all."
     tried = f"{_range([c.perturbations for c in own])} changes, {_range([c.pairs for c in own])} pairs"
     asked, highest = sum(c.queries for c in own), _range([c.highest for c in own])
-    yield (
+    return (
         f"{strategy}: no counterexample was found for {len(own)} of {result.attacked} episodes: on each {tried} tried, "
         f"up to severity {highest}; {asked:,} queries in all. Absence of a counterexample is not a proof."
     )
@@ -198,16 +172,6 @@ def _certificates(result: AttackResult, strategy: str, queries: int) -> Iterator
 def _range(values: Sequence[float]) -> str:
     low, high = min(values), max(values)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
-
-
-def _comparison(found: StrategyComparison) -> str:
-    by, name = found.difference, "any single change" if found.category == "any" else found.category
-    p = format_p_value(by.p, by.p_at_floor)
-    interval = f"[{format_number(by.low)}, {format_number(by.high)}]"
-    return (
-        f"{name}: search breaks at {by.b:.2f} on average, random at {by.a:.2f} (unbroken counts as 4): "
-        f"{by.difference:.2f} lower {interval}, {p}, {by.trials} episodes in {by.clusters} clusters"
-    )
 
 
 # Two models compared, as people read it: one verdict, then a table of every test; on the terminal or in a file.
@@ -260,9 +224,8 @@ def _who(comparison: Comparison) -> tuple[str, str]:
 
 def _test_row(test: PairedTest) -> tuple[str, ...]:
     paired = test.paired
-    gap = "-"
-    if not math.isnan(paired.difference):
-        gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
+    gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
+    gap = "-" if math.isnan(paired.difference) else gap
     p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
     title = METRICS[test.metric].title
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
@@ -304,18 +267,10 @@ def _as_json(comparison: Comparison) -> str:
 
 def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
     numbers = vars(test.paired) | {"p_holm": test.p_holm, "mcnemar": test.mcnemar}
-    defined = {
-        name: None if isinstance(value, float) and math.isnan(value) else value for name, value in numbers.items()
-    }
-    return {
-        "group": test.group,
-        "metric": test.metric,
-        "better": test.better,
-        **defined,
-        "episodes": test.episodes,
-        "tasks": test.tasks,
-        "finding": finding(comparison, test),
-    }
+    defined = {name: none_if_nan(x) if isinstance(x, float) else x for name, x in numbers.items()}
+    about = {"group": test.group, "metric": test.metric, "better": test.better}
+    basis = {"episodes": test.episodes, "tasks": test.tasks, "finding": finding(comparison, test)}
+    return about | defined | basis
 
 
 # `runs list`, `runs sql`: the runs of a folder as a table, and the result of a query.

@@ -15,7 +15,7 @@ from rewardlab.core.video_encoding import encode_bytes
 from rewardlab.evaluation.attack import AttackRun
 from rewardlab.evaluation.breaking_points import BreakingPoint
 from rewardlab.evaluation.replay import TrialReplay, replay
-from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations.contract import Perturbation
 from rewardlab.reporting.trial_cards import CLIP_FPS, shrink
 
 COLUMNS = 6
@@ -36,7 +36,8 @@ def write_sheet(shown: TrialReplay, episode: str, perturbation: Perturbation, pa
 def write_strips(strips: Sequence[Frames], path: Path) -> None:
     """Write strips one below the other as a picture (.png, .webp, .jpg)."""
     width = max(strip.shape[1] for strip in strips)
-    whole = np.concatenate([_widened(strip, width) for strip in strips])
+    widths = [((0, 0), (0, width - strip.shape[1]), (0, 0)) for strip in strips]
+    whole = np.concatenate([np.pad(s, w, constant_values=PAPER) for s, w in zip(strips, widths, strict=True)])
     _, data = cv2.imencode(path.suffix, whole[..., ::-1], _QUALITY.get(path.suffix, []))
     with writable(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,10 +72,6 @@ def caption(text: str, width: int, colour: Sequence[int]) -> Frames:
     return strip
 
 
-def _widened(strip: Frames, width: int) -> Frames:
-    return np.pad(strip, ((0, 0), (0, width - strip.shape[1]), (0, 0)), constant_values=PAPER)
-
-
 # The cheapest counterexamples of an attack as files: each clip before and after, and one contact sheet of all.
 
 FOLDER, SHEET = "counterexamples", "sheet.png"
@@ -98,7 +95,8 @@ def write_counterexamples(found: AttackRun) -> Path | None:
     trials = {trial.id: trial for trial in found.run.trials_called([p.trial for p in cheapest if p.trial])}
     strips: list[Frames] = []
     for number, point in enumerate(cheapest, start=1):
-        strips += _written(shown, point, trials[point.trial or ""], folder / f"{number:02d}-{_file_name(point)}")
+        name = re.sub(r"[^A-Za-z0-9.-]+", "-", point.perturbation or "")[:80]
+        strips += _written(shown, point, trials[point.trial or ""], folder / f"{number:02d}-{name}")
     write_strips(strips, folder / SHEET)
     return folder
 
@@ -110,18 +108,10 @@ def _written(shown: TrialReplay, point: BreakingPoint, trial: Trial, stem: Path)
         after = shown.change(point.episode, trial.perturbation, trial.severity)
     except RewardlabError as error:
         return [caption(f"{point.episode}: {error}", _WIDTH, SOFT)]
-    _write_clip(before, stem.with_name(f"{stem.name}-before.mp4"))
-    _write_clip(after, stem.with_name(f"{stem.name}-after.mp4"))
+    for name, clip in (("before", before), ("after", after)):
+        with atomic_write(stem.with_name(f"{stem.name}-{name}.mp4")) as partial:
+            partial.write_bytes(encode_bytes(clip.episode.frames, CLIP_FPS, crf=23))
     title = f"{point.episode}: {point.perturbation}, holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
-    told = f"{after.episode.instruction}   [true level {trial.truth_level}, judged {trial.level:.2f}]"
+    told = f"{after.episode.instruction}   [true level {trial.truth_level}, scored {trial.level:.2f}]"
     rows = frame_row(before.episode.frames), frame_row(after.episode.frames)
     return [caption(title, _WIDTH, INK), rows[0], caption(told, _WIDTH, SOFT), rows[1]]
-
-
-def _write_clip(shown: PerturbedEpisode, path: Path) -> None:
-    with atomic_write(path) as partial:
-        partial.write_bytes(encode_bytes(shown.episode.frames, CLIP_FPS, crf=23))
-
-
-def _file_name(point: BreakingPoint) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", point.perturbation or "")[:80]

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -20,13 +21,11 @@ from rewardlab.reporting.page import data_address, templates, write_page
 if TYPE_CHECKING:
     from jinja2 import Environment
 
-_UNEVEN = 0.5  # share of one level from which labels are called uneven
+_UNEVEN = 0.5  # fraction of one level from which labels are called uneven
 _NAMES = {
     "length": "The length baseline, which sees only how long a clip is,",
     "text": "A model of the instruction alone",
 }
-
-
 LEVEL_NAMES = ("No success", "Minimal progress", "Partial completion", "Near completion", "Perfect completion")
 _BINS = 24
 _SHOWN = 40  # sources, copies and tasks that are listed one by one
@@ -59,7 +58,9 @@ def vision_free_sentence(score: BaselineScore) -> str:
     """Return how a vision-free baseline compares with a constant, and what that means."""
     name = _NAMES[score.name]
     if score.saved is None:
-        return f"{name.rstrip(',')}: no result, because {_why_unknown(score)}."
+        few_tasks = "fewer than two tasks have what it needs" if score.rows else "no length is known"
+        why = few_tasks if score.tasks < 2 else "all labels are the same"
+        return f"{name.rstrip(',')}: no result, because {why}."
     interval = f"{format_percent(score.low)} to {format_percent(score.high)}"
     if score.finding == "blind":
         errors = f"{format_number(score.error)} against {format_number(score.constant_error)} levels of error"
@@ -68,12 +69,6 @@ def vision_free_sentence(score: BaselineScore) -> str:
     if score.finding == "solved":
         return f"{gone}: it solves this dataset without the video, so a low error here does not show that a model sees."
     return f"{gone}: labels can partly be predicted without the video."
-
-
-def _why_unknown(score: BaselineScore) -> str:
-    if score.tasks < 2:
-        return "fewer than two tasks have what it needs" if score.rows else "no length is known"
-    return "all labels are the same"
 
 
 def balance_sentence(group: GroupCounts) -> str:
@@ -92,37 +87,28 @@ def balance_sentence(group: GroupCounts) -> str:
 
 def copy_sentences(facts: DataFacts, conflicts: RowConflicts) -> list[str]:
     """Say what is there twice."""
-    copies = sum(len(group) - 1 for group in facts.copies.groups)
-    said = []
-    if conflicts.contradictions:
-        said.append(_count(len(conflicts.contradictions), "question") + " asked twice, with different answers.")
-    if conflicts.repeated:
-        said.append(_count(conflicts.repeated, "row") + " repeated word for word.")
-    if copies:
-        said.append(_count(copies, "video") + " an exact copy of another.")
-    if facts.near_copies:
-        said.append(_count(len(facts.near_copies), "video") + " a near copy of another.")
-    return said
+    counts = (
+        (len(conflicts.contradictions), "question", "asked twice, with different answers"),
+        (conflicts.repeated, "row", "repeated word for word"),
+        (sum(len(group) - 1 for group in facts.copies.groups), "video", "an exact copy of another"),
+        (len(facts.near_copies or ()), "video", "a near copy of another"),
+    )
+    return [f"{_count(count, noun)} {what}." for count, noun, what in counts if count]
 
 
 def leak_sentences(facts: DataFacts, tasks: Sequence[str]) -> list[str]:
     """Say what splits share; empty where the dataset has none."""
     if len(facts.listings) < 2:
         return []
-    across = [group for group in facts.copies.groups if len({split for split, _ in group}) > 1]
-    near = [copy for copy in facts.near_copies or () if copy.leaks]
-    said = []
-    if tasks:
-        said.append(f"Splits leak: {_count(len(tasks), 'task')} in more than one split.")
-    if across:
-        said.append(f"Splits leak: {_count(len(across), 'video')} in more than one split, as exact copies.")
-    if near:
-        said.append(f"Splits leak: {_count(len(near), 'video')} a near copy of one in another split.")
-    return said or [f"The {len(facts.listings)} splits share no task and no video{_unlooked(facts)}."]
-
-
-def _unlooked(facts: DataFacts) -> str:
-    return "; near copies were not searched" if facts.near_copies is None else ""
+    across = sum(len({split for split, _ in group}) > 1 for group in facts.copies.groups)
+    counts = (
+        (len(tasks), "task", "in more than one split"),
+        (across, "video", "in more than one split, as exact copies"),
+        (sum(copy.leaks for copy in facts.near_copies or ()), "video", "a near copy of one in another split"),
+    )
+    leaks = [f"Splits leak: {_count(count, noun)} {what}." for count, noun, what in counts if count]
+    unknown = "; near copies were not searched" if facts.near_copies is None else ""
+    return leaks or [f"The {len(facts.listings)} splits share no task and no video{unknown}."]
 
 
 def _count(number: int, word: str) -> str:
@@ -131,7 +117,7 @@ def _count(number: int, word: str) -> str:
 
 @dataclass(frozen=True)
 class Bar:
-    """A bar of a histogram: where it stands and how high it is, as shares, and what it says."""
+    """A bar of a histogram: where it stands and how high it is, as fractions, and its text."""
 
     left: float
     width: float
@@ -142,6 +128,10 @@ class Bar:
 def render_data_page(facts: DataFacts) -> str:
     """Return the page as text; every string from outside is escaped."""
     counts = facts.counts
+    frames: dict[int, list[tuple[ListedRow, str]]] = {}  # by level: rows, each with its last frame
+    for shown in facts.last_frames:
+        address = data_address("image/jpeg", shown.jpeg)
+        frames.setdefault(shown.row.level or 0, []).append((shown.row, address))
     findings = [
         *leak_sentences(facts, list(counts.shared_tasks)),
         *(vision_free_sentence(score) for score in facts.baselines if score.name != "constant"),
@@ -160,12 +150,12 @@ def render_data_page(facts: DataFacts) -> str:
             findings=findings,
             solved=[score for score in facts.baselines if score.finding == "solved"],
             problems=[problem for listing in facts.listings.values() for problem in listing.problems],
-            levels=list(zip(LEVELS, LEVEL_NAMES)),
+            levels=list(zip(LEVELS, LEVEL_NAMES, strict=True)),
             lengths=level_lengths(facts.listings, facts.lengths),
             histogram=_histogram([length.seconds for length in facts.lengths.values()]),
             conflicts=counts.conflicts,
             tasks=list(counts.shared_tasks.items()),
-            frames=_last_frames(facts),
+            frames=dict(sorted(frames.items())),
             shown=_SHOWN,
         )
     )
@@ -174,12 +164,12 @@ def render_data_page(facts: DataFacts) -> str:
 @cache
 def _templates() -> "Environment":
     made = templates().overlay()
-    made.globals |= {"format_number": format_number, "share": _share, "interval": format_percent_interval}
+    made.globals |= {"format_number": format_number, "percentage": _percentage, "interval": format_percent_interval}
     return made
 
 
-def _share(group: GroupCounts, level: int | None) -> float:
-    """Return the share of a level among the rows of a group, in percent."""
+def _percentage(group: GroupCounts, level: int | None) -> float:
+    """Return how many of the rows of a group are at a level, in percent."""
     return 100 * group.levels.get(level, 0) / max(group.rows, 1)
 
 
@@ -189,21 +179,6 @@ def _histogram(seconds: Sequence[float]) -> list[Bar]:
         return []
     end = max(float(np.quantile(seconds, 0.99)), 1e-3)
     counts, edges = np.histogram(np.minimum(seconds, end), _BINS, (0, end))
-    return [
-        Bar(
-            place / _BINS,
-            1 / _BINS,
-            count / max(counts.max(), 1),
-            f"{edges[place]:.1f} to {edges[place + 1]:.1f} s: {count}",
-        )
-        for place, count in enumerate(counts.tolist())
-    ]
-
-
-def _last_frames(facts: DataFacts) -> dict[int, list[tuple[ListedRow, str]]]:
-    """Return the rows of each level whose last frames are shown, and the frames as data addresses."""
-    found: dict[int, list[tuple[ListedRow, str]]] = {}
-    for shown in facts.last_frames:
-        image = data_address("image/jpeg", shown.jpeg)
-        found.setdefault(shown.row.level or 0, []).append((shown.row, image))
-    return dict(sorted(found.items()))
+    texts = [f"{a:.1f} to {b:.1f} s: {count}" for (a, b), count in zip(pairwise(edges), counts, strict=True)]
+    heights = (counts / max(counts.max(), 1)).tolist()
+    return [Bar(n / _BINS, 1 / _BINS, *each) for n, each in enumerate(zip(heights, texts, strict=True))]

@@ -3,7 +3,7 @@
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 import cloudpickle
 import numpy as np
-from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import DataError
@@ -28,7 +27,7 @@ from rewardlab.data.row_listing import (
 )
 from rewardlab.data.safe_files import path_inside
 from rewardlab.data.video import VideoFile, map_threads
-from rewardlab.evaluation.engines.processes import Process, send, start_worker, stop_process
+from rewardlab.evaluation.engines.processes import Process, start_worker
 from rewardlab.evaluation.engines.worker_process import serve_items
 from rewardlab.evaluation.vision_free import BaselineScore, LabelledRows, vision_free_scores
 
@@ -84,38 +83,30 @@ class RowCounts:
 
 def count_rows(listings: Mapping[str, RowListing]) -> RowCounts:
     """Count the rows of all splits."""
+    rows = [row for listing in listings.values() for row in listing.rows]
+    sources: dict[str, list[ListedRow]] = defaultdict(list)
+    for row in rows:
+        sources[row.source or NO_SOURCE].append(row)
+    by_source = (group_counts(name, own) for name, own in sources.items())
     return RowCounts(
-        group_counts("all", [row for listing in listings.values() for row in listing.rows]),
+        group_counts("all", rows),
         tuple(group_counts(name, listing.rows) for name, listing in listings.items()),
-        tuple(source_counts(listings)),
+        tuple(sorted(by_source, key=lambda group: -group.rows)),
         shared_tasks(listings),
         row_conflicts(listings),
     )
 
 
-def task_name(row: ListedRow) -> str:
-    """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
-    return _same_words(row.task)
-
-
 @lru_cache(maxsize=100_000)
-def _same_words(task: str) -> str:
+def task_name(task: str) -> str:
+    """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
     return " ".join(task.casefold().split()).rstrip(".!")
 
 
 def group_counts(name: str, rows: Sequence[ListedRow]) -> GroupCounts:
     """Return the counts of some rows."""
-    tasks, videos = {_same_words(task) for task in {row.task for row in rows}}, {row.file_name for row in rows}
+    tasks, videos = {task_name(task) for task in {row.task for row in rows}}, {row.file_name for row in rows}
     return GroupCounts(name, len(rows), len(tasks), len(videos), Counter([row.level for row in rows]))
-
-
-def source_counts(listings: Mapping[str, RowListing]) -> list[GroupCounts]:
-    """Return the counts of each source, the largest first."""
-    groups: dict[str, list[ListedRow]] = defaultdict(list)
-    for listing in listings.values():
-        for row in listing.rows:
-            groups[row.source or NO_SOURCE].append(row)
-    return sorted((group_counts(name, rows) for name, rows in groups.items()), key=lambda group: -group.rows)
 
 
 def level_lengths(
@@ -156,7 +147,7 @@ def shared_tasks(listings: Mapping[str, RowListing]) -> dict[str, tuple[str, ...
     splits: dict[str, dict[str, None]] = defaultdict(dict)
     for split, listing in listings.items():
         for task in dict.fromkeys(row.task for row in listing.rows):
-            splits[_same_words(task)][split] = None
+            splits[task_name(task)][split] = None
     return {task: tuple(names) for task, names in splits.items() if len(names) > 1}
 
 
@@ -175,10 +166,19 @@ class VideoOpening:
 
         What was begun first is waited for first.
         """
-        if self.beside is None:
-            return lambda: [work(video) for video in videos]
-        send(self.beside, cloudpickle.dumps((work, videos)))
-        return partial(_await, self.beside, work, videos)
+        process = self.beside
+        if process is not None:
+            process.send(cloudpickle.dumps((work, videos)))
+
+        def results() -> list[Result]:
+            kind, content = "ended", list[Result]()
+            if process is not None:
+                with suppress(EOFError, OSError):
+                    kind, content = cloudpickle.loads(process.pipe.recv_bytes())
+            # Where the process failed or exited, the videos are opened here, which shows why.
+            return content if kind == "done" else [work(video) for video in videos]
+
+        return results
 
 
 @contextmanager
@@ -189,22 +189,12 @@ def open_beside(many: bool) -> Iterator[VideoOpening]:
         yield VideoOpening(process)
     finally:
         if process is not None:
-            stop_process(process)
+            process.stop()
 
 
 def _opened(asked: tuple[Callable[[Any], Any], Sequence[Any]]) -> list[Any]:
     work, videos = asked
     return [work(video) for video in videos]
-
-
-def _await(process: Process, work: Callable[[Video], Result], videos: Sequence[Video]) -> list[Result]:
-    """Return the results of the process; where it failed or died, open the videos here, and see why."""
-    try:
-        kind, content = cloudpickle.loads(process.pipe.recv_bytes())
-    except (EOFError, OSError):
-        kind, content = "ended", None
-    results: list[Result] = content if kind == "done" else [work(video) for video in videos]
-    return results
 
 
 _THREADS = 4
@@ -263,43 +253,29 @@ def measure_data(data: str, *, videos: int, near_duplicates: bool, seed: int) ->
         listings = list_splits(folders)
         if not any(listing.rows for listing in listings.values()):
             raise DataError(f"{data} holds no sound row; `rewardlab data check {data}` lists the problems")
-        measure = partial(_measured, data, listings, lambda: dict(zip(drawn, measured(), strict=True)), opening)
-        return measure(near_duplicates=near_duplicates, seed=seed)
-
-
-def _measured(
-    data: str,
-    listings: Listings,
-    measured: Callable[[], Mapping[VideoName, VideoLength | DataError]],
-    opening: VideoOpening,
-    *,
-    near_duplicates: bool,
-    seed: int,
-) -> DataFacts:
-    """Measure the rest in an order that leaves a second process the time for its part."""
-    named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
-    videos = tuple(named)
-    folders = {split: listing.folder for split, listing in listings.items()}
-    rows = _labelled(listings)
-    found = {video: made for video, made in measured().items() if video in named}
-    lengths = {video: made for video, made in found.items() if not isinstance(made, DataError)}
-    shown = _shown(rows, lengths)
-    copies = opening.begin(_copies, [(folders, videos)])
-    pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
-    baselines = vision_free_scores(_baseline_rows(rows), _frame_counts(rows, lengths), seed)
-    near = _near_copies(folders, list(lengths)) if near_duplicates else None
-    return DataFacts(
-        data,
-        listings,
-        count_rows(listings),
-        videos,
-        lengths,
-        tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
-        copies()[0],
-        near,
-        baselines,
-        tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured(), strict=True) if jpeg),
-    )
+        # The rest is measured in an order that leaves a second process the time for its part.
+        folders = {split: listing.folder for split, listing in listings.items()}
+        named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)
+        rows = [(split, row) for split, listed in listings.items() for row in listed.rows if row.level is not None]
+        found = {video: made for video, made in zip(drawn, measured(), strict=True) if video in named}
+        lengths = {video: made for video, made in found.items() if not isinstance(made, DataError)}
+        shown = _shown(rows, lengths)
+        copies = opening.begin(_copies, [(folders, tuple(named))])
+        pictured = opening.begin(_last_frame, [(folders[split], row.file_name) for split, row in shown])
+        baselines = _baselines(rows, lengths, seed)
+        near = _near_copies(folders, list(lengths)) if near_duplicates else None
+        return DataFacts(
+            data,
+            listings,
+            count_rows(listings),
+            tuple(named),
+            lengths,
+            tuple(Problem(name, str(made)) for (_, name), made in found.items() if isinstance(made, DataError)),
+            copies()[0],
+            near,
+            baselines,
+            tuple(LastFrame(row, jpeg) for (_, row), jpeg in zip(shown, pictured(), strict=True) if jpeg),
+        )
 
 
 def _copies(named: tuple[Mapping[str, Path], Sequence[VideoName]]) -> ExactCopies:
@@ -348,23 +324,17 @@ def _last_frame(video: tuple[Path, str]) -> bytes:
     return data.tobytes()
 
 
-def _labelled(listings: Listings) -> LabelledRowsOfSplits:
-    """Return the rows that have a level, each with its split."""
-    return [(split, row) for split, listed in listings.items() for row in listed.rows if row.level is not None]
-
-
-def _baseline_rows(rows: LabelledRowsOfSplits) -> LabelledRows:
-    """Return the rows as models see them that see no picture."""
+def _baselines(
+    rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength], seed: int
+) -> tuple[BaselineScore, ...]:
+    """Return how vision-free baselines do; the length is known of videos that were opened."""
     tasks: dict[str, int] = {}
-    codes = [tasks.setdefault(task_name(row), len(tasks)) for _, row in rows]
+    codes = [tasks.setdefault(task_name(row.task), len(tasks)) for _, row in rows]
     levels = np.array([row.level for _, row in rows], np.int64)
-    return LabelledRows(levels, np.array(codes, np.int64), [row.instruction for _, row in rows])
-
-
-def _frame_counts(rows: LabelledRowsOfSplits, lengths: Mapping[VideoName, VideoLength]) -> NDArray[np.float64]:
-    """Return how many frames the video of each row has, nan where it was not opened."""
+    seen = LabelledRows(levels, np.array(codes, np.int64), [row.instruction for _, row in rows])
     known = {video: length.frames for video, length in lengths.items()}
-    return np.array([known.get((split, row.file_name), np.nan) for split, row in rows], np.float64)
+    frames = np.array([known.get((split, row.file_name), np.nan) for split, row in rows], np.float64)
+    return vision_free_scores(seen, frames, seed)
 
 
 def _near_copies(folders: Mapping[str, Path], videos: Sequence[VideoName]) -> tuple[NearCopy, ...]:

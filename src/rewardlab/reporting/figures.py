@@ -77,8 +77,8 @@ class SeriesStyle:
 
 def series_styles(names: Iterable[str]) -> dict[str, SeriesStyle]:
     """Return a style for each name, in order; colour and marker both differ, so that print in grey can be read."""
-    looks = zip(cycle(PALETTE), cycle(_MARKERS))
-    return {name: SeriesStyle(*look) for name, look in zip(names, looks)}
+    looks = zip(names, cycle(PALETTE), cycle(_MARKERS), strict=False)  # the looks do not end
+    return {name: SeriesStyle(*look) for name, *look in looks}
 
 
 def new_panels(width: float, height: float, count: int = 1) -> tuple[Figure, Sequence[Axes]]:
@@ -91,8 +91,10 @@ def frame(figure: Figure, title: str, keys: Sequence[Artist], notes: Sequence[st
     """Return the figure, grown by a title and a legend above its panels and notes below them."""
     width, height = (float(inches) for inches in figure.get_size_inches())
     heading = _wrapped([title], width, _TITLE)
+    letters = int(((width - 2 * _EDGE) * 72 / _LEGEND - _HANDLE) / _LETTER)  # of a line of the legend
     for key in keys:
-        key.set_label(_shortened(str(key.get_label()), width))
+        label = str(key.get_label())
+        key.set_label(label if len(label) <= letters else f"{label[: letters - 1]}…")
     columns = _legend_columns([str(key.get_label()) for key in keys], width)
     rows, lines = math.ceil(len(keys) / columns), _wrapped(notes, width, _NOTE)
     legend_top = _EDGE + len(heading) * _line_height(_TITLE) + 0.03
@@ -117,12 +119,6 @@ def _line_height(points: float) -> float:
 def _wrapped(texts: Sequence[str], width: float, points: float) -> list[str]:
     letters = int((width - 2 * _EDGE) * 72 / (points * (_BOLD if points == _TITLE else _LETTER)))
     return [line for text in texts for line in wrap(text, letters, break_on_hyphens=False)]
-
-
-def _shortened(label: str, width: float) -> str:
-    """Return a label that fits one line of the legend."""
-    most = int(((width - 2 * _EDGE) * 72 / _LEGEND - _HANDLE) / _LETTER)
-    return label if len(label) <= most else f"{label[: most - 1]}…"
 
 
 def _legend_columns(labels: Sequence[str], width: float) -> int:
@@ -159,7 +155,7 @@ def draw_bars(axes: Axes, heights: Sequence[Sequence[float]], styles: Sequence[S
     """Draw one group of bars per place, one bar per style, and return the middle of each by style and place."""
     width = 0.8 / len(styles)
     middles = []
-    for number, (values, style) in enumerate(zip(heights, styles)):
+    for number, (values, style) in enumerate(zip(heights, styles, strict=True)):
         places = [place - 0.4 + width * (number + 0.5) for place in range(len(values))]
         axes.bar(places, list(values), 0.9 * width, color=style.colour, alpha=0.8)
         middles.append(places)

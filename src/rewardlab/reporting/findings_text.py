@@ -1,9 +1,8 @@
 """The findings of a summary as sentences, and what paid models have cost."""
 
-from collections.abc import Sequence
 from pathlib import Path
 
-from rewardlab.core.summary import CertifiableCategory, Summary, in_control_order
+from rewardlab.core.summary import Summary, in_control_order
 from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold
 from rewardlab.models.ledger import Spent, spent_by_model
@@ -14,10 +13,20 @@ _NO_TEST = ' "No test" means that one constant answer reaches that accuracy too.
 
 def findings(summary: Summary, model: str) -> list[str]:
     """Return the findings of a model, one sentence each."""
-    sentences = [summary.caveat(model), _clean_sentence(summary, model), _familiarity_sentence(summary, model)]
-    sentences += [_unreadable_sentence(summary, model)]
-    sentences += [_reliable_sentence(summary, model), _controls_sentence(summary, model)]
-    return [s for s in (*sentences, _worst_sentence(summary, model)) if s]
+    counts = summary.outcomes(model)
+    unreadable, asked = counts.unreadable, counts.scored + counts.failed
+    broken = [entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1]
+    worst = [f"{entry.perturbation} ({format_number(entry.expectation_kept)})" for entry in broken[:3]]
+    sentences = [
+        summary.caveat(model),
+        _clean_sentence(summary, model),
+        _familiarity_sentence(summary, model),
+        f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else "",
+        _reliable_sentence(summary, model),
+        _controls_sentence(summary, model),
+        f"It keeps the fewest expectations under {_listed(worst)}." if worst else "",
+    ]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _clean_sentence(summary: Summary, model: str) -> str:
@@ -42,25 +51,20 @@ def _familiarity_sentence(summary: Summary, model: str) -> str:
     return f"Its MAE is {' and '.join(said)}." if said else ""
 
 
-def _unreadable_sentence(summary: Summary, model: str) -> str:
-    counts = summary.outcomes(model)
-    unreadable, asked = counts.unreadable, counts.scored + counts.failed
-    return f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else ""
-
-
 def data_sentences(summary: Summary) -> list[str]:
     """Return where the data are too few, or lack the labels, to certify even a perfect model."""
-    small, none = summary.too_small, list(summary.unlabelled)
+    none = list(summary.unlabelled)
     sentences = [f"Nothing can be certified under {_listed(none)}: no trial there has a success label."] if none else []
-    if not small:
-        return sentences
-    said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in _alike(small).items()]
-    return [
-        *sentences,
-        f"Too few episodes to certify any model, even the oracle, at a success accuracy of "
-        f"{summary.accuracy_threshold:.2f}: "
-        f"{'; '.join(said)}.",
-    ]
+    small: dict[str, list[str]] = {}  # categories by the data that they have and need
+    for entry in summary.too_small:
+        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
+        enough = needed if entry.clusters_needed else "no number is enough; lower --accuracy-threshold"
+        small.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
+    if small:
+        said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in small.items()]
+        least = f"at a success accuracy of {summary.accuracy_threshold:.2f}"
+        sentences.append(f"Too few episodes to certify any model, even the oracle, {least}: {'; '.join(said)}.")
+    return sentences
 
 
 def ceiling_sentence(summary: Summary) -> str:
@@ -71,16 +75,6 @@ def ceiling_sentence(summary: Summary) -> str:
         return ""
     reach = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}, depending on the episodes answered"
     return f"Ceiling of tau-b for scores without ties, as true levels are tied: {reach}."
-
-
-def _alike(small: Sequence[CertifiableCategory]) -> dict[str, list[str]]:
-    """Return the categories by the data that they have and need."""
-    found: dict[str, list[str]] = {}
-    for entry in small:
-        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
-        enough = needed if entry.clusters_needed else "no number is enough; lower --accuracy-threshold"
-        found.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
-    return found
 
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
@@ -136,12 +130,6 @@ def _controls_sentence(summary: Summary, model: str) -> str:
             words = {"cannot tell": "cannot be distinguished from"}.get(kind, kind)
             parts.append(f"{words} {_listed(names)}")
     return f"On clean episodes it {'; it '.join(parts)} (paired MAE, Holm)." if parts else ""
-
-
-def _worst_sentence(summary: Summary, model: str) -> str:
-    broken = [entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1]
-    names = [f"{entry.perturbation} ({format_number(entry.expectation_kept)})" for entry in broken[:3]]
-    return f"It keeps the fewest expectations under {_listed(names)}." if names else ""
 
 
 def spending(folder: Path) -> list[str]:

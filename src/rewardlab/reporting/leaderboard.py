@@ -52,16 +52,13 @@ def leaderboard(
         raise PlanError("name at least one run folder")
     entries: list[Entry] = []
     for number_of_run, run in enumerate(opened, start=1):
-        summary, page = load_summary(run), f"{_slug(run.folder.resolve().name)}-{number_of_run}.html"
+        slug = re.sub(r"[^A-Za-z0-9.-]+", "-", run.folder.resolve().name)
+        summary, page = load_summary(run), f"{slug}-{number_of_run}.html"
         write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
         entries += entries_of(run, summary, page)
     tables = leaderboard_tables(entries)
     html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
     return write_page(folder / "index.html", html)
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)
 
 
 @dataclass(frozen=True)
@@ -78,20 +75,18 @@ def rank_intervals(tables: Sequence[TrialTable], draws: int, seed: int = 0) -> l
 
     None where there is nothing to rank: fewer than two models, or no common episode.
     """
-    errors = [_errors(table) for table in tables]
+    errors: list[dict[str, float]] = []
+    for table in tables:
+        used = table.where(answered(table, "level"))
+        error = np.abs(used.number("level") - used.number("truth_level"))
+        errors.append(dict(zip(map(str, used.text("episode")), error.tolist(), strict=True)))
     common = sorted(set.intersection(*map(set, errors))) if len(errors) > 1 else []
     if not common:
         return [None] * len(tables)
     drawn = _drawn_errors(tables[0], common, np.array([[own[name] for name in common] for own in errors]), draws, seed)
     ranks = 1 + (drawn[None, :, :] < drawn[:, None, :]).sum(axis=1)  # models with a lower error come before
     low, high = np.quantile(ranks, (0.025, 0.975), axis=1, method="nearest")
-    return [RankInterval(int(a), int(b), len(common)) for a, b in zip(low, high)]
-
-
-def _errors(trials: TrialTable) -> dict[str, float]:
-    used = trials.where(answered(trials, "level"))
-    error = np.abs(used.number("level") - used.number("truth_level"))
-    return dict(zip(map(str, used.text("episode")), error.tolist()))
+    return [RankInterval(int(a), int(b), len(common)) for a, b in zip(low, high, strict=True)]
 
 
 def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, draws: int, seed: int) -> Numbers:
@@ -100,10 +95,10 @@ def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, d
     facts = first.take(np.array([place[name] for name in episodes], dtype=np.int64))
     task, video, subset = (np.unique(facts.text(c).astype(str), return_inverse=True)[1] for c in _FACTS)
     cluster, subsets = cluster_codes(task.astype(np.int64), video.astype(np.int64)), int(subset.max()) + 1
-    lots = draw_clusters(int(cluster.max()) + 1, draws, seed)
+    drawn = draw_clusters(int(cluster.max()) + 1, draws, seed)
     found = []
     for own in errors:
-        ratios = lots.ratios(*condition_sums(own, cluster, subset.astype(np.int64), subsets, lots.clusters))
+        ratios = drawn.ratios(*condition_sums(own, cluster, subset.astype(np.int64), subsets, drawn.clusters))
         known = ~np.isnan(ratios)
         found.append(np.where(known, ratios, 0).sum(axis=0) / np.maximum(known.sum(axis=0), 1))
     return np.array(found)
@@ -162,7 +157,7 @@ class LeaderboardTable:
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A judged model of a run under one protocol: its line, its trials, and which data they are of."""
+    """A evaluated model of a run under one protocol: its line, its trials, and which data they are of."""
 
     row: LeaderboardRow
     trials: TrialTable
@@ -174,7 +169,7 @@ class Entry:
 
 
 def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
-    """Return the judged models of a run; of a benchmark run as HELM scores them where it can, else strictly."""
+    """Return the evaluated models of a run; of a benchmark run as HELM scores them where it can, else strictly."""
     record, benchmark = run.record, load_benchmark(run)
     trials = with_clusters(run.trials())
     clean = trials.where(trials.matches("perturbation", CLEAN))
@@ -182,25 +177,22 @@ def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
     errors = {} if benchmark is None else benchmark.errors.models
     silent = [name for name, model in errors.items() if not model.counts.texts]
     helm = helm_readings(clean, silent).trials if errors else clean
+    # The name of a dataset, with that of the whole where it is one split.
+    parts = [part for part in record.settings.data.split("/") if part] or [record.settings.data]
+    data = "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
     found = []
     for place, model in enumerate(summary.evaluated, 1):
         own = errors.get(model)
         as_helm = own is not None and own.helm is not None
         protocol = HELM if as_helm else STRICT if own is not None else STRESS
         mine = (helm if as_helm else clean).where(clean.matches("model", model) & eligible(clean, "level"))
-        row = _row(summary, model, mine)
-        row = replace(row, name=names[model], link=f"{page}#model-{place}", frames=record.settings.frames)
-        row = replace(row, mark=helm_mark(own) if own is not None and as_helm else "")
-        whole = own is not None and record.settings.limit is None and is_roborewardbench(mine)
-        data = _data_name(record.settings.data)
-        digest = record.plan.data_digest
-        found.append(Entry(row, mine, data, digest, protocol, whole, summary.categories))
+        mark = helm_mark(own) if own is not None and as_helm else ""
+        link, frames = f"{page}#model-{place}", record.settings.frames
+        row = replace(_row(summary, model, mine), name=names[model], link=link, frames=frames, mark=mark)
+        complete = set(mine.text("subset")) == set(SUBSETS) and len(mine) == EPISODES
+        whole = own is not None and record.settings.limit is None and complete
+        found.append(Entry(row, mine, data, record.plan.data_digest, protocol, whole, summary.categories))
     return found
-
-
-def is_roborewardbench(trials: TrialTable) -> bool:
-    """Tell whether these are the questions of RoboRewardBench itself: its 23 subsets and all its episodes."""
-    return set(trials.text("subset")) == set(SUBSETS) and len(trials) == EPISODES
 
 
 def leaderboard_tables(entries: Sequence[Entry]) -> list[LeaderboardTable]:
@@ -216,7 +208,7 @@ def _table(entries: Sequence[Entry]) -> LeaderboardTable:
     published = first.protocol == HELM and all(entry.is_benchmark for entry in entries)
     enough = [entry for entry in entries if entry.row.covered]
     intervals = rank_intervals([entry.trials for entry in enough], DRAWS)
-    measured = [replace(entry.row, rank_interval=interval) for entry, interval in zip(enough, intervals)]
+    measured = [replace(entry.row, rank_interval=found) for entry, found in zip(enough, intervals, strict=True)]
     others = [_published(row) for row in published_rows()] if published else []
     ordered = sorted([*measured, *others], key=lambda row: row.mae.value or 0.0)
     return LeaderboardTable(
@@ -264,9 +256,3 @@ def _published(row: PublishedRow) -> LeaderboardRow:
 def _printed(value: float) -> ErrorEstimate:
     """Return a number as the paper prints it: without interval or coverage."""
     return ErrorEstimate(value, None, None, 0, 0)
-
-
-def _data_name(data: str) -> str:
-    """Return the name of a dataset, with that of the whole where it is one split."""
-    parts = [part for part in data.split("/") if part] or [data]
-    return "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, rearrange
+from rewardlab.core.episode import rearrange
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.settings import Data, Help, Seed, several
 from rewardlab.core.storage import writable
@@ -30,7 +30,7 @@ def data_perturb(
     limit: Annotated[int | None, Help("use only the first N episodes; default: all, or one for sheets")] = None,
     seed: Seed = 0,
     out: Annotated[Path | str, Help("folder to write to")] = "perturbed",
-    tell: Callable[[str], object] = lambda line: None,
+    tell: Callable[[str], object] = lambda _line: None,
 ) -> list[str]:
     """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does.
 
@@ -64,7 +64,8 @@ def write_copies(shown: "TrialReplay", severities: tuple[int, ...], out: Path) -
     """Write every perturbed copy that is missing; yield the file name of each, or why it was left out."""
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-    present = _present(out)
+    written = (out / METADATA).read_text(encoding="utf-8") if (out / METADATA).exists() else ""
+    present = {json.loads(line)["file_name"] for line in written.splitlines() if line.strip()}
     for episode in shown.episodes.values():
         for name in shown.context.perturbations:
             for severity in severities:
@@ -79,26 +80,13 @@ def _write(shown: "TrialReplay", episode: str, name: str, severity: int, path: P
         change = shown.change(episode, name, severity)
     except DataError as error:
         return f"left out {target}: {error}"
-    extra: dict[str, object] = {
-        "original": episode,
-        "perturbation": name,
-        "severity": severity,
-        "expectation": change.expect,
-    }
+    extra = {"original": episode, "perturbation": name, "severity": severity, "expectation": change.expect}
+    played, positions = change.episode, change.episode.clip.positions
+    if played.clip.is_even:  # as a player shows it, a missing frame repeats the one before; else frames have own times
+        played = rearrange(played, np.searchsorted(positions, np.arange(positions[-1] + 1), side="right") - 1)
     with writable(path):
-        write_episode(out, _as_played(change.episode), target, extra)
+        write_episode(out, played, target, extra)
     return target
-
-
-def _as_played(episode: Episode) -> Episode:
-    """Return the episode as a player shows it: a missing frame repeats the one before.
-
-    Frames with their own times are written at these times; a player shows each until the next.
-    """
-    positions = episode.clip.positions
-    if not episode.clip.is_even:
-        return episode
-    return rearrange(episode, np.searchsorted(positions, np.arange(positions[-1] + 1), side="right") - 1)
 
 
 def _target(episode: str, name: str, severity: int) -> str:
@@ -106,13 +94,6 @@ def _target(episode: str, name: str, severity: int) -> str:
     subset, _, rest = episode.partition("/") if "/" in episode else ("episodes", "", episode)
     stem = rest.removesuffix(".mp4").replace("/", "--").replace(".mp4#", "#").replace("#", "-row")
     return f"{subset}/{stem}.{name.replace(':', '-')}.{severity}.mp4"
-
-
-def _present(out: Path) -> set[str]:
-    path = out / METADATA
-    if not path.exists():
-        return set()
-    return {json.loads(line)["file_name"] for line in path.read_text(encoding="utf-8").splitlines() if line.strip()}
 
 
 def _write_sheets(shown: "TrialReplay", out: Path) -> Iterator[str]:

@@ -33,7 +33,6 @@ from rewardlab.reporting.severity_curves import calibration_curves, severity_cur
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-
 AllowCode = Annotated[bool, Help("the runs are yours: open the datasets and import the code that they name")]
 SUFFIXES = (".svg", ".png")
 _FIGURES = "REWARDLAB_FIGURES"  # environment variable; 0 leaves the figures of a report out
@@ -75,9 +74,9 @@ def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -
     from rewardlab.reporting.run_page import render_page
 
     summaries = [load_summary(run) for run in runs]
-    summary = join_summaries(list(zip(run_names(runs), summaries)))
-    short = [rename_models(own, names_of_run(run.record, own.models)) for run, own in zip(runs, summaries)]
-    shown = join_summaries(list(zip(run_names(runs), short)))
+    names = [names_of_run(run.record, own.models) for run, own in zip(runs, summaries, strict=True)]
+    summary = join_summaries(list(zip(run_names(runs), summaries, strict=True)))
+    shown = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, names), strict=True)))
     write_page(page, render_page(runs, summaries, allow_code=allow_code))
     folder = page.with_suffix("")
     if folder.is_symlink():
@@ -153,14 +152,10 @@ def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     parts += [f"{ceiling}\n"] if (ceiling := ceiling_sentence(summary)) else []
     parts += ["Measured with:", ""]
     for record in records:
-        parts += [*_code_block(record.command), f"rewardlab {markdown_text(record.version)}", ""]
+        # A fence that is longer than any in the command, so that nothing in it ends the block.
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", record.command)), default=0))
+        parts += [fence, record.command, fence, f"rewardlab {markdown_text(record.version)}", ""]
     return "\n".join(parts)
-
-
-def _code_block(text: str) -> list[str]:
-    """Return text in a fence that is longer than any in it, so that nothing in it ends the block."""
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
-    return [fence, text, fence]
 
 
 def _threshold_table(summary: Summary, model: str) -> list[str]:

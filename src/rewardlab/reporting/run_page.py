@@ -13,7 +13,6 @@ from rewardlab.core.run import Run
 from rewardlab.core.summary import (
     CalibrationErrors,
     Measurement,
-    PairedReference,
     Summary,
     join_summaries,
     rename_models,
@@ -68,17 +67,18 @@ EVERY_MODEL = "every model"
 
 
 @dataclass(frozen=True)
-class NumberCell:
-    """A number as the page shows it: text, interval, coverage, and how good it is from 0 to 1."""
+class ShownNumber:
+    """A number as the page shows it: text, interval, coverage, and how good it is from 0 to 1.
+
+    `held_against` is, on the same trials, the clean value and, where a change sets new labels, the best constant's.
+    """
 
     text: str
     interval: str
     coverage: str
     value: float | None
     good: float | None
-    held_against: str = (
-        ""  # on the same trials: the clean value and, where a change sets new labels, the best constant's
-    )
+    held_against: str = ""
     why: str = ""  # there is no number
 
 
@@ -87,13 +87,13 @@ class ModelView:
     """Everything that the page shows of one model."""
 
     name: str
-    judged: bool
+    evaluated: bool
     colour: int
     findings: list[str]
-    tiles: list[tuple[str, NumberCell]]
-    wrong_rewards: list[tuple[str, NumberCell]]
+    tiles: list[tuple[str, ShownNumber]]
+    wrong_rewards: list[tuple[str, ShownNumber]]
     thresholds: list[tuple[str, str, str, list[tuple[int, str]]]]  # category, certified, measured, state by severity
-    heat: list[tuple[str, list[tuple[str, list[NumberCell]]]]]  # metric, then category, then one number per severity
+    heat: list[tuple[str, list[tuple[str, list[ShownNumber]]]]]  # metric, then category, then one number per severity
     diagrams: list[tuple[str, CalibrationErrors]]  # drawing, numbers
     calibration: list[tuple[str, str]]  # over severity: heading, drawing
     calibration_finding: str
@@ -108,7 +108,7 @@ class PerturbationView:
     category: str
     summary: str
     model: str
-    cells: list[NumberCell]
+    numbers: list[ShownNumber]
     dropped: int
 
 
@@ -129,50 +129,50 @@ def model_views(summary: Summary) -> list[ModelView]:
 
 
 def _model(summary: Summary, place: int, name: str) -> ModelView:
+    heat = [
+        (m.name, [(c, [_number_at(summary, name, c, s, m) for s in summary.severities]) for c in summary.categories])
+        for m in metrics_shown(lambda d: d.heat_map)
+    ]
+    calibration = [errors for errors in summary.calibration if errors.model == name]
     return ModelView(
         name=name,
-        judged=name in summary.evaluated,
+        evaluated=name in summary.evaluated,
         colour=place % 8,
         findings=findings(summary, name) if name in summary.evaluated else [],
         tiles=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.headline)],
         wrong_rewards=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.wrong_reward)],
         thresholds=[_thresholds(summary, name, category) for category in summary.categories],
-        heat=[(m.name, _heat(summary, name, m)) for m in metrics_shown(lambda d: d.heat_map)],
-        diagrams=_diagrams(summary, name),
+        heat=heat,
+        diagrams=[(reliability_chart(e.diagram, f"{name}, {e.where} trials"), e) for e in calibration],
         calibration=calibration_figures(summary, name),
         calibration_finding=calibration_sentence(summary, name),
     )
 
 
-def _clean_number(summary: Summary, model: str, metric: Metric) -> NumberCell:
+def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
     """Return a metric of the clean episodes, beside how far it can reach there where that is known."""
     number = _number(summary.clean(model, metric.name), metric)
     ceiling = summary.clean(model, metric.display.ceiling).value
     return number if ceiling is None else replace(number, held_against=f"ceiling {format_number(ceiling)}")
 
 
-def _number(row: Measurement, metric: Metric, held: PairedReference | None = None) -> NumberCell:
-    blind = held.blind if held and held.relabelled else None
-    return NumberCell(
-        format_number(row.value),
-        format_interval(row),
-        format_coverage(row),
-        row.value,
-        _goodness(row.value, metric, blind),
-        _held_against(held) if held and row.value is not None else "",
-        why_empty([row], metric),
-    )
+def _number_at(summary: Summary, model: str, group: str, severity: int, metric: Metric) -> ShownNumber:
+    """Return a metric under change, beside its references."""
+    row = summary.measurement(model, group, severity, metric.name)
+    held = summary.paired_reference_of(model, group, severity, metric.name)
+    references = [f"clean {format_number(held.clean)}"] if held.severity and held.clean is not None else []
+    references += [f"constant {format_number(held.blind)}"] if held.relabelled else []
+    shown = ", ".join(references) if row.value is not None else ""
+    return replace(_number(row, metric, held.blind if held.relabelled else None), held_against=shown)
 
 
-def _held_against(held: PairedReference) -> str:
-    """Return the references of a number under change."""
-    clean = f"clean {format_number(held.clean)}" if held.severity and held.clean is not None else ""
-    blind = f"constant {format_number(held.blind)}" if held.relabelled else ""
-    return ", ".join(text for text in (clean, blind) if text)
+def _number(row: Measurement, metric: Metric, blind: float | None = None) -> ShownNumber:
+    good, why = _goodness(row.value, metric, blind), why_empty([row], metric)
+    return ShownNumber(format_number(row.value), format_interval(row), format_coverage(row), row.value, good, why=why)
 
 
 def _goodness(value: float | None, metric: Metric, blind: float | None) -> float | None:
-    """Return how good a number is from 0 to 1, for the colour of its cell; what a constant reaches too is 0."""
+    """Return how good a number is from 0 to 1, for its colour; what a constant reaches too is 0."""
     if value is None:
         return None
     low, high = metric.display.axis
@@ -180,8 +180,8 @@ def _goodness(value: float | None, metric: Metric, blind: float | None) -> float
         low, high = (blind, high) if metric.better == "higher" else (low, blind)
     if low == high:
         return None
-    share = min(max((value - low) / (high - low), 0.0), 1.0)
-    return share if metric.better == "higher" else 1 - share
+    place = min(max((value - low) / (high - low), 0.0), 1.0)
+    return place if metric.better == "higher" else 1 - place
 
 
 def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, str, list[tuple[int, str]]]:
@@ -192,61 +192,33 @@ def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, 
     return category, certified_phrase(summary, model, category), format_threshold(measured), states
 
 
-def _heat(summary: Summary, model: str, metric: Metric) -> list[tuple[str, list[NumberCell]]]:
-    return [(category, _cells(summary, model, category, metric)) for category in summary.categories]
-
-
-def _cells(summary: Summary, model: str, category: str, metric: Metric) -> list[NumberCell]:
-    """Return one number per severity that was measured."""
-    return [
-        _number(
-            summary.measurement(model, category, s, metric.name),
-            metric,
-            summary.paired_reference_of(model, category, s, metric.name),
-        )
-        for s in summary.severities
-    ]
-
-
-def _diagrams(summary: Summary, model: str) -> list[tuple[str, CalibrationErrors]]:
-    mine = [errors for errors in summary.calibration if errors.model == model]
-    return [(reliability_chart(errors.diagram, f"{model}, {errors.where} trials"), errors) for errors in mine]
-
-
 def perturbation_views(
     summary: Summary, trials: list[TrialTable], summaries: Mapping[str, str]
 ) -> list[PerturbationView]:
     """Return one line per evaluated model and perturbation, at its highest severity; `summaries` explains each."""
-    dropped, severity = _dropped(trials), _highest_severities(summary)
-    categories = _categories(trials)
+    highest: dict[str, int] = {}  # severity with trials; some perturbations do not apply above it
+    for row in (row for row in summary.measurements if row.asked):
+        highest[row.group] = max(highest.get(row.group, 0), row.severity)
+    categories: dict[str, str] = {}
+    dropped: Counter[str] = Counter()  # episodes and severities to which each perturbation does not apply
+    for table in trials:
+        categories |= zip(table.text("perturbation"), table.text("category"), strict=True)
+        without = table.where(table.matches("status", "dropped"))
+        columns = without.text("perturbation"), without.text("episode"), without.number("severity")
+        dropped.update(name for name, _, _ in set(zip(*columns, strict=True)))
     return [
         PerturbationView(
             name=name,
-            severity=severity[name],
+            severity=highest[name],
             category=categories.get(name, ""),
             summary=summaries.get(name, ""),
             model=model,
-            cells=[
-                _number(
-                    summary.measurement(model, name, severity[name], metric.name),
-                    metric,
-                    summary.paired_reference_of(model, name, severity[name], metric.name),
-                )
-                for metric in perturbation_metrics()
-            ],
-            dropped=dropped.get(name, 0),
+            numbers=[_number_at(summary, model, name, highest[name], metric) for metric in perturbation_metrics()],
+            dropped=dropped[name],
         )
         for model in summary.evaluated
         for name in summary.perturbations
     ]
-
-
-def _highest_severities(summary: Summary) -> dict[str, int]:
-    """Return the highest severity of each perturbation with trials; some do not apply above it."""
-    found: dict[str, int] = {}
-    for row in (row for row in summary.measurements if row.asked):
-        found[row.group] = max(found.get(row.group, 0), row.severity)
-    return found
 
 
 def perturbation_metrics() -> list[Metric]:
@@ -266,52 +238,30 @@ def perturbation_summaries(names: Iterable[str], *, allow_code: bool) -> dict[st
     return found
 
 
-def _categories(tables: list[TrialTable]) -> dict[str, str]:
-    return {
-        name: group for trials in tables for name, group in zip(trials.text("perturbation"), trials.text("category"))
-    }
-
-
-def _dropped(tables: list[TrialTable]) -> dict[str, int]:
-    """Return the number of episodes and severities to which each perturbation does not apply."""
-    found: dict[str, int] = {}
-    for trials in tables:
-        cells = trials.where(trials.matches("status", "dropped"))
-        for name, _, _ in set(zip(cells.text("perturbation"), cells.text("episode"), cells.number("severity"))):
-            found[name] = found.get(name, 0) + 1
-    return found
-
-
-def unscored_trials(tables: list[TrialTable], judged: Collection[str]) -> list[UnscoredTrials]:
+def unscored_trials(tables: list[TrialTable], evaluated: Collection[str]) -> list[UnscoredTrials]:
     """Return failed and dropped trials, grouped: failures first, evaluated models before controls, most frequent first.
 
     What is dropped for every model is one line; what is dropped for one control alone comes last.
     """
     counts: Counter[tuple[str, str, str, str]] = Counter()
     for trials in tables:
-        cells = trials.where(~trials.matches("status", "scored"))
-        texts = (cells.text(column) for column in ("status", "model", "perturbation", "reason"))
-        counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts))
+        unscored = trials.where(~trials.matches("status", "scored"))
+        texts = (unscored.text(column) for column in ("status", "model", "perturbation", "reason"))
+        counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts, strict=True))
+    models = {model for trials in tables for model in trials.codes("model")[1]}
+    alike = Counter((status, name, reason, count) for (status, _, name, reason), count in counts.items())
+    rows: dict[UnscoredTrials, None] = {}
+    for (status, model, name, reason), count in counts.items():
+        row = UnscoredTrials(status, model, name, reason, count)
+        if status == "dropped" and len(models) > 1 and alike[status, name, reason, count] == len(models):
+            row = replace(row, model=EVERY_MODEL, trials=count * len(models))
+        rows[row] = None
 
     def order(row: UnscoredTrials) -> tuple[object, ...]:
-        control = row.model not in judged
+        control = row.model not in evaluated
         return row.status != "failed", control + (control and row.model != EVERY_MODEL), -row.trials, astuple(row)
 
-    models = {model for trials in tables for model in trials.codes("model")[1]}
-    rows = _folded([UnscoredTrials(*key, cells) for key, cells in counts.items()], models)
     return sorted(rows, key=order)[:MOST_REASONS]
-
-
-def _folded(rows: Sequence[UnscoredTrials], models: Collection[str]) -> list[UnscoredTrials]:
-    """Return the rows with one in place of those that are the same for every model."""
-    alike = Counter((row.status, row.perturbation, row.reason, row.trials) for row in rows)
-    found: dict[UnscoredTrials, None] = {}
-    for row in rows:
-        key = row.status, row.perturbation, row.reason, row.trials
-        shared = row.status == "dropped" and len(models) > 1 and alike[key] == len(models)
-        one = replace(row, model=EVERY_MODEL, trials=row.trials * len(models)) if shared else row
-        found[one] = None
-    return list(found)
 
 
 # of the trials that the page needs
@@ -324,9 +274,9 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
     Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
     records = [run.record for run in runs]
-    short = [names_of_run(record, own.models) for record, own in zip(records, summaries)]
+    short = [names_of_run(record, own.models) for record, own in zip(records, summaries, strict=True)]
     names = {model: name for own in short for model, name in own.items()}
-    summary = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, short))))
+    summary = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, short), strict=True)))
     tables = [run.trials(_COLUMNS) for run in runs]
     data = dict.fromkeys(record.settings.data for record in records)
     planned = dict.fromkeys(name for record in records for name in record.settings.perturbations)
@@ -334,8 +284,12 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
     missing: list[str] = []
     viewed: list[ViewedTrial] = []
     wrong: list[GalleryCard] = []
-    for run, trials, own in zip(runs, tables, summaries):
-        shown = _trials_to_show(run, missing, allow_code=allow_code)
+    for run, trials, own in zip(runs, tables, summaries, strict=True):
+        shown: TrialReplay | None = None
+        try:
+            shown = replay(run, trust=allow_code)
+        except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
+            missing.append(cannot_show(error))
         if shown is not None:
             found, reasons = clip_cards(shown, trials, own.worst)
             cards += found
@@ -359,7 +313,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
-            unfinished=sum(record.trials - len(table) for record, table in zip(records, tables)),
+            unfinished=sum(record.trials for record in records) - sum(map(len, tables)),
             unscored=unscored_trials(tables, {name for record in records for name in record.evaluated}),
             viewed=viewed,
             wrong=wrong,
@@ -367,15 +321,6 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
-
-
-def _trials_to_show(run: Run, missing: list[str], *, allow_code: bool) -> TrialReplay | None:
-    """Return what replays the trials of the run; None, with the reason added to `missing`, if that is not possible."""
-    try:
-        return replay(run, trust=allow_code)
-    except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
-        missing.append(cannot_show(error))
-        return None
 
 
 @cache

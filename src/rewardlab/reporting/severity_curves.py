@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from rewardlab.core.summary import CalibrationNull, Measurement, Summary
+from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Eligibility, Metric
@@ -24,9 +24,9 @@ def curve_metrics(summary: Summary) -> list[Metric]:
 
     Where changes set new labels, accuracy depends on their share, so the expectations kept come first.
     """
-    leads = (lambda metric: metric.name == KEPT) if summary.relabelled else (lambda metric: False)
+    lead = KEPT if summary.relabelled else ""
     shown = metrics_shown(lambda display: display.curve)
-    return sorted(shown, key=lambda metric: (not leads(metric), not metric.display.reliability_level))
+    return sorted(shown, key=lambda metric: (metric.name != lead, not metric.display.reliability_level))
 
 
 def severity_curves(summary: Summary) -> list[SeverityCurves]:
@@ -63,6 +63,7 @@ def why_empty(rows: Iterable[Measurement], metric: Metric) -> str:
 
 
 def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves]:
+    changed = [(model, severity) for model in summary.models for severity in summary.severities if severity]
     return [
         SeverityCurves(
             metric=metric.name,
@@ -73,15 +74,10 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
             least=summary.accuracy_threshold if metric.display.reliability_level else None,
             severities=summary.severities,
             constant=_best_constant(summary, category, metric.name),
-            empty=why_empty(_changed(summary, category, metric.name), metric),
+            empty=why_empty((summary.measurement(m, category, s, metric.name) for m, s in changed), metric),
         )
         for category in summary.categories
     ]
-
-
-def _changed(summary: Summary, category: str, metric: str) -> list[Measurement]:
-    severities = [severity for severity in summary.severities if severity]
-    return [summary.measurement(m, category, s, metric) for m in summary.models for s in severities]
 
 
 def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
@@ -132,14 +128,10 @@ def calibration_sentence(summary: Summary, model: str) -> str:
     found = [c for c in summary.calibration_nulls if c.model == model and c.metric == "ordinal_ece"]
     if not found:
         return ""
-    off = [_place(entry) for entry in found if entry.miscalibrated]
+    off = [CLEAN if c.category == CLEAN else f"{c.category} {c.severity}" for c in found if c.miscalibrated]
     if not off:
         return f"Its probabilities are not miscalibrated beyond chance in any of {len(found)} conditions."
     return f"Its probabilities are miscalibrated beyond chance in {len(off)} of {len(found)}: {', '.join(off)}."
-
-
-def _place(entry: CalibrationNull) -> str:
-    return CLEAN if entry.category == CLEAN else f"{entry.category} {entry.severity}"
 
 
 def _curves(summary: Summary, model: str, category: str, metric: str) -> SeverityCurves:

@@ -143,7 +143,8 @@ class SeverityCurves:
 def line_chart(lines: Sequence[Line], axes: Axes, label: str, under: Iterable[str] = ()) -> str:
     """Return the SVG of lines over their bands; `under` is drawn beneath them."""
     ordered = sorted(lines, key=lambda line: not line.control)
-    bands = (_band(line, axes) for line in ordered if line.low)
+    areas = [(line.colour, axes.area(line.x, line.low, line.high)) for line in ordered if line.low]
+    bands = [_group(colour, f'<path class="band" d="{area}"/>') for colour, area in areas if area]
     return _svg([_grid(axes), *under, *bands, *(_line(line, axes) for line in ordered)], axes, label)
 
 
@@ -238,11 +239,6 @@ def _value_title(name: str, x: float, y: float, axes: Axes) -> str:
 
 def _group(colour: int, content: str, kind: str = "curve") -> str:
     return f'<g class="{kind}" style="--c:var(--p{colour % PALETTE})">{content}</g>'
-
-
-def _band(line: Line, axes: Axes) -> str:
-    area = axes.area(line.x, line.low, line.high)
-    return _group(line.colour, f'<path class="band" d="{area}"/>') if area else ""
 
 
 def _line(line: Line, axes: Axes) -> str:

@@ -17,7 +17,6 @@ from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (
-    FailureReason,
     display_names,
     failure_reasons,
     format_coverage,
@@ -47,7 +46,11 @@ def print_summary(summary: Summary, console: Console) -> None:
     if summary.categories:
         console.print(_stress_table(summary, "success_accuracy", "Success accuracy"))
     if len(summary.categories) > len(summary.too_small) + len(summary.unlabelled):
-        console.print(_certified_table(summary))
+        least = f"{summary.accuracy_threshold:.2f}"
+        table = _category_table(summary, f"Certified at a success accuracy of {least} up to severity")
+        for model in summary.models:
+            table.add_row(_name(summary, model), *(certified_text(summary, model, c) for c in summary.categories))
+        console.print(table)
     for sentence in data_sentences(summary):
         console.print(safe_markup(sentence), highlight=False)
     for model in summary.evaluated:
@@ -63,13 +66,10 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
         found = list(group)
         shown = found if every else found[:_MOST_REASONS]
         lines += [f"failed: {each.count:,} x {names[model]}: {each.reason}" for each in shown]
-        lines += _others(names[model], found[len(shown) :])
+        others = [each.count for each in found[len(shown) :]]
+        if others:
+            lines.append(f"failed: {sum(others):,} x {names[model]}: {len(others)} other reasons; -v shows them")
     return lines
-
-
-def _others(model: str, others: list[FailureReason]) -> list[str]:
-    cells = sum(each.count for each in others)
-    return [f"failed: {cells:,} x {model}: {len(others)} other reasons; -v shows them"] if others else []
 
 
 def _table(summary: Summary, title: str) -> Table:
@@ -94,14 +94,14 @@ def _clean_table(summary: Summary) -> Table:
     for model in summary.models:
         rows = [summary.clean(model, metric.name) for metric in metrics]
         usual = format_coverage(summary.clean(model, "success_accuracy"))
-        values = [f"{format_number(row.value)} [dim]{_ends(row)}{_unusual(row, usual)}[/dim]" for row in rows]
+        ends = ["" if r.low is None or r.high is None else f"{r.low:.2f}..{r.high:.2f}" for r in rows]
+        values = [
+            f"{format_number(row.value)} [dim]{interval}{_unusual(row, usual)}[/dim]"
+            for row, interval in zip(rows, ends, strict=True)
+        ]
         failed = [str(summary.outcomes(model).failed)] if some_failed else []
         table.add_row(_name(summary, model), *values, usual, *failed)
     return table
-
-
-def _ends(row: Measurement) -> str:
-    return "" if row.low is None or row.high is None else f"{row.low:.2f}..{row.high:.2f}"
 
 
 def _unusual(row: Measurement, usual: str) -> str:
@@ -109,34 +109,19 @@ def _unusual(row: Measurement, usual: str) -> str:
 
 
 def _stress_table(summary: Summary, metric: str, title: str) -> Table:
-    """Return a metric at the highest severity; a cell names its trials where they are not those of the last line."""
+    """Return a metric at the highest severity; a number names its trials where they are not those of the last line."""
     severity = summary.highest_severity
     table = _category_table(summary, f"{title} at severity {severity}")
-    usual = {c: _usual_coverage(summary, c, metric) for c in summary.categories}
-    for model in summary.models:
-        found = [(c, summary.measurement(model, c, severity, metric)) for c in summary.categories]
-        cells = [f"{format_number(row.value)}[dim]{_unusual(row, usual[category])}[/dim]" for category, row in found]
-        table.add_row(_name(summary, model), *cells)
+    rows = {m: {c: summary.measurement(m, c, severity, metric) for c in summary.categories} for m in summary.models}
+    coverage = {c: Counter(format_coverage(own[c]) for own in rows.values()) for c in summary.categories}
+    usual = {c: counts.most_common(1)[0][0] for c, counts in coverage.items()}  # only the others name theirs
+    for model, own in rows.items():
+        numbers = [f"{format_number(row.value)}[dim]{_unusual(row, usual[c])}[/dim]" for c, row in own.items()]
+        table.add_row(_name(summary, model), *numbers)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
     if summary.relabelled and metric == "success_accuracy":
         blind = [summary.paired_reference_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
         table.add_row("[dim]best constant there[/dim]", *(f"[dim]{format_number(value)}[/dim]" for value in blind))
-    return table
-
-
-def _usual_coverage(summary: Summary, category: str, metric: str) -> str:
-    """Return the coverage that most models have, so that only the others need to name theirs."""
-    rows = [summary.measurement(model, category, summary.highest_severity, metric) for model in summary.models]
-    return Counter(map(format_coverage, rows)).most_common(1)[0][0]
-
-
-def _certified_table(summary: Summary) -> Table:
-    """Return up to which severity each model is certified, with the mark of what is no test."""
-    table = _category_table(
-        summary, f"Certified at a success accuracy of {summary.accuracy_threshold:.2f} up to severity"
-    )
-    for model in summary.models:
-        table.add_row(_name(summary, model), *(certified_text(summary, model, c) for c in summary.categories))
     return table
 
 
@@ -152,18 +137,16 @@ def _name(summary: Summary, model: str) -> str:
 
 
 def required_gates(texts: Sequence[str], models: Sequence[NamedModel], chosen: Sequence[str]) -> list[Gate]:
-    """Return what is required of models with these chosen names; a gate for one that is not judged is refused."""
-    judged = [model.name for model in models]
-    names = display_names(judged, dict(zip(judged, chosen, strict=False)))
-    gates = [parse_gate(text) for text in texts]
-    return [replace(gate, model=_judged(gate, names)) if gate.model else gate for gate in gates]
-
-
-def _judged(gate: Gate, names: Mapping[str, str]) -> str:
-    found = model_meant(gate.model, names)
-    if found is None:
-        raise PlanError(f"gate {gate.text!r}: the run evaluates {', '.join(names.values())}, not {gate.model!r}")
-    return found
+    """Return what is required of models with these chosen names; a gate for one that is not evaluated is refused."""
+    evaluated = [model.name for model in models]
+    names = display_names(evaluated, dict(zip(evaluated, chosen, strict=False)))
+    gates = []
+    for gate in map(parse_gate, texts):
+        found = model_meant(gate.model, names) if gate.model else ""
+        if found is None:
+            raise PlanError(f"gate {gate.text!r}: the run evaluates {', '.join(names.values())}, not {gate.model!r}")
+        gates.append(replace(gate, model=found))
+    return gates
 
 
 def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:

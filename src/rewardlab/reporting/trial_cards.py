@@ -1,6 +1,6 @@
 """Clips before and after, single trials to read, the gallery of wrong rewards."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Literal
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames
 from rewardlab.core.errors import RewardlabError
 from rewardlab.core.run import Run
-from rewardlab.core.run_files import INSTRUCTION, RunRecord
+from rewardlab.core.run_files import INSTRUCTION
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import WorstPerturbation, in_control_order
 from rewardlab.core.trial import CLEAN, Trial, describe_info
@@ -60,11 +60,11 @@ class ShownTrial:
 
 @dataclass(frozen=True)
 class ClipCard:
-    """One cell to look at: two clips, two instructions, and what the models said."""
+    """One trial to look at: two clips, two instructions, and what the models said."""
 
-    cell: ShownTrial
+    trial: ShownTrial
     summary: str
-    kept: float  # share of expectations kept under this perturbation at this severity
+    kept: float  # fraction of expectations kept under this perturbation at this severity
     instruction_before: str
     before: EmbeddedClip
     after: EmbeddedClip
@@ -74,7 +74,7 @@ class ClipCard:
 def clip_cards(
     shown: TrialReplay, trials: TrialTable, worst: Sequence[WorstPerturbation]
 ) -> tuple[list[ClipCard], list[str]]:
-    """Return a card for each of the worst perturbations of each judged model, and sentences why some have none."""
+    """Return a card for each of the worst perturbations of each evaluated model, and sentences why some have none."""
     broken = [entry for entry in worst if entry.expectation_kept < 1]
     known = [entry for entry in broken if entry.perturbation in shown.context.perturbations]
     try:
@@ -82,7 +82,11 @@ def clip_cards(
     except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
         return [], [cannot_show(error)]
     others = dict.fromkeys(entry.perturbation for entry in broken if entry not in known)
-    return [card for card in cards if card is not None], [_unknown(others)] if others else []
+    unknown = (
+        f"No clip shows {', '.join(others)}: code from outside the catalogue is imported only with --allow-code "
+        "(allow_code=True). Use it for runs of your own."
+    )
+    return [card for card in cards if card is not None], [unknown] if others else []
 
 
 def cannot_show(error: Exception) -> str:
@@ -90,57 +94,46 @@ def cannot_show(error: Exception) -> str:
     return f"The clips cannot be shown: {error}"
 
 
-def _unknown(names: Iterable[str]) -> str:
-    return (
-        f"No clip shows {', '.join(names)}: code from outside the catalogue is imported only with --allow-code "
-        "(allow_code=True). Use it for runs of your own."
-    )
-
-
 def _card(shown: TrialReplay, trials: TrialTable, entry: WorstPerturbation) -> ClipCard | None:
     model, name, severity = entry.model, entry.perturbation, entry.severity
     own = trials.where(trials.matches("model", model))
-    levels = {cell.episode: cell.level for cell in _cells(own, CLEAN, 0)}
-    mine = _cells(own.where(own.matches("status", "scored")), name, severity)
+    levels = {trial.episode: trial.level for trial in _shown_trials(own, CLEAN, 0)}
+    mine = _shown_trials(own.where(own.matches("status", "scored")), name, severity)
     if not mine:
         return None
-    cell = max(mine, key=lambda c: (_violation(c, levels.get(c.episode)), c.id))
-    before = shown.change(cell.episode, CLEAN, 0).episode
-    after = shown.change(cell.episode, name, severity).episode
+    trial = max(mine, key=lambda c: (_violation(c, levels.get(c.episode)), c.id))
+    before = shown.change(trial.episode, CLEAN, 0).episode
+    after = shown.change(trial.episode, name, severity).episode
+    same = trials.where(trials.matches("episode", trial.episode))
+    old = {other.model: other.level for other in _shown_trials(same, CLEAN, 0)}
+    new = {other.model: other.level for other in _shown_trials(same, name, severity)}
+    models = (model, *in_control_order(sorted(new.keys() - {model})))
     return ClipCard(
-        cell=cell,
+        trial=trial,
         summary=shown.context.perturbations[name].summary,
         kept=entry.expectation_kept,
         instruction_before=before.instruction,
         before=_clip(before),
         after=_clip(after),
-        shifts=tuple(_shifts(trials, cell)),
+        shifts=tuple(ScoreShift(each, old.get(each), new[each]) for each in models),
     )
 
 
-def _cells(trials: TrialTable, perturbation: str, severity: int) -> list[ShownTrial]:
-    """Return the cells of one condition."""
+def _shown_trials(trials: TrialTable, perturbation: str, severity: int) -> list[ShownTrial]:
+    """Return the trials of one condition."""
     under = trials.where(trials.matches("perturbation", perturbation) & (trials.number("severity") == severity))
     return [ShownTrial(**record) for record in under.records([field.name for field in fields(ShownTrial)])]
 
 
-def _violation(cell: ShownTrial, clean: float | None) -> float:
+def _violation(trial: ShownTrial, clean: float | None) -> float:
     """Return by how many levels a score departs from what was expected."""
-    if cell.level is None or clean is None:
+    if trial.level is None or clean is None:
         return 0.0
-    if cell.expectation == "lower":
-        return max(0.0, cell.level - clean)
-    if cell.expectation == "relabel" and cell.truth_level is not None:
-        return abs(cell.level - cell.truth_level)
-    return abs(cell.level - clean) if cell.expectation == "same" else 0.0
-
-
-def _shifts(trials: TrialTable, cell: ShownTrial) -> Iterator[ScoreShift]:
-    same = trials.where(trials.matches("episode", cell.episode))
-    clean = {other.model: other.level for other in _cells(same, CLEAN, 0)}
-    after = {other.model: other.level for other in _cells(same, cell.perturbation, cell.severity)}
-    for model in (cell.model, *in_control_order(sorted(after.keys() - {cell.model}))):
-        yield ScoreShift(model, clean.get(model), after[model])
+    if trial.expectation == "lower":
+        return max(0.0, trial.level - clean)
+    if trial.expectation == "relabel" and trial.truth_level is not None:
+        return abs(trial.level - trial.truth_level)
+    return abs(trial.level - clean) if trial.expectation == "same" else 0.0
 
 
 def _clip(episode: Episode) -> EmbeddedClip:
@@ -158,9 +151,9 @@ def shrink(frames: Frames, height: int) -> Frames:
     return np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in frames])
 
 
-# Single trials to read on the page: what a judged model was asked, what it said, what was read from it, and stills.
+# Single trials to read on the page: what a evaluated model was asked, what it said, what was read from it, and stills.
 
-MOST_TRIALS = 60  # on a page, of all judged models together
+MOST_TRIALS = 60  # on a page, of all evaluated models together
 RENDERED = 18  # of them with stills
 _STILLS, _STILL_HEIGHT = 4, 84
 _MOST_CHARACTERS = 4_000  # of a prompt or an answer
@@ -183,7 +176,7 @@ class ViewedTrial:
 
 
 def viewed_trials(run: Run, trials: TrialTable, shown: TrialReplay | None) -> list[ViewedTrial]:
-    """Return the worst trials of the judged models and a few by chance, at most so many that a page stays small.
+    """Return the worst trials of the evaluated models and a few by chance, at most so many that a page stays small.
 
     `trials` may lack what models said: of the chosen ones alone it is read. Without `shown` there are no stills.
     """
@@ -192,8 +185,14 @@ def viewed_trials(run: Run, trials: TrialTable, shown: TrialReplay | None) -> li
     rows = np.concatenate([_chosen(trials, model, most, record.settings.seed) for model in record.evaluated])
     order = {str(name): place for place, name in enumerate(trials.text("id")[rows])}
     chosen = sorted(run.trials_called(order), key=lambda trial: order[trial.id])
-    filmed = _rendered(chosen, len(record.evaluated))
-    return [_viewed(trial, record, shown if trial.id in filmed else None) for trial in chosen[:MOST_TRIALS]]
+    rendered = _rendered(chosen, len(record.evaluated))
+    found = []
+    for trial in chosen[:MOST_TRIALS]:
+        prompt = words_shown(record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction))
+        raw, info = words_shown(trial.raw or ""), words_shown(describe_info(trial.info))
+        stills = stills_of(trial, shown) if trial.id in rendered else ""
+        found.append(ViewedTrial(trial, _verdict(trial), prompt, raw, info, stills))
+    return found
 
 
 def _rendered(chosen: Sequence[Trial], models: int) -> set[str]:
@@ -208,22 +207,12 @@ def _rendered(chosen: Sequence[Trial], models: int) -> set[str]:
 def _chosen(trials: TrialTable, model: str, most: int, seed: int) -> NDArray[np.int64]:
     """Return the rows of the worst two thirds, worst first, then some of the others by chance."""
     mine = np.flatnonzero(trials.matches("model", model) & ~trials.matches("status", "dropped"))
-    error = _errors(trials)[mine]
+    error = np.abs(trials.number("level") - trials.number("truth_level"))
+    error = np.where(trials.matches("status", "failed"), _FAILED, np.where(np.isnan(error), _NO_TRUTH, error))[mine]
     ranked = mine[np.lexsort((trials.text("id")[mine].astype(str), -error))]
     worst, others = ranked[: most - most // 3], ranked[most - most // 3 :]
     drawn = rng_for(seed, "viewed trials", model).permutation(len(others))[: most // 3]
     return np.concatenate([worst, others[np.sort(drawn)]]).astype(np.int64)
-
-
-def _errors(trials: TrialTable) -> NDArray[np.float64]:
-    error = np.abs(trials.number("level") - trials.number("truth_level"))
-    return np.where(trials.matches("status", "failed"), _FAILED, np.where(np.isnan(error), _NO_TRUTH, error))
-
-
-def _viewed(trial: Trial, record: RunRecord, shown: TrialReplay | None) -> ViewedTrial:
-    prompt = record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction)
-    raw, info = words_shown(trial.raw or ""), words_shown(describe_info(trial.info))
-    return ViewedTrial(trial, _verdict(trial), words_shown(prompt), raw, info, stills_of(trial, shown))
 
 
 def _verdict(trial: Trial) -> Verdict:
@@ -241,18 +230,13 @@ def words_shown(text: str) -> str:
 
 
 def stills_of(trial: Trial, shown: TrialReplay | None) -> str:
-    """Return a few of the frames that the model saw, side by side."""
+    """Return a few of the frames that the model saw, side by side, as a data address."""
     if shown is None or (trial.perturbation != "clean" and trial.perturbation not in shown.context.perturbations):
         return ""
     try:
         frames = shown.change(trial.episode, trial.perturbation, trial.severity).episode.frames
     except (RewardlabError, OSError, ValueError):
         return ""
-    return strip_of(frames)
-
-
-def strip_of(frames: Frames) -> str:
-    """Return first, last and some frames between in one small picture, as a data address."""
     places: Sequence[int] = np.unique(np.linspace(0, len(frames) - 1, _STILLS).round().astype(int)).tolist()
     strip = np.hstack(list(shrink(frames[places], _STILL_HEIGHT)))
     _, picture = cv2.imencode(".jpg", strip[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, 55])
@@ -275,11 +259,11 @@ class GalleryCard:
 
 
 def gallery_cards(run: Run, trials: TrialTable, shown: TrialReplay | None) -> list[GalleryCard]:
-    """Return the wrong rewards of the judged models, worst first; without `shown` there are no stills."""
-    judged, described = run.record.evaluated, stored_descriptions(run)
-    most = max(2, min(MOST_DESCRIBED, _ON_A_PAGE // len(judged)))
-    kinds = {name: kind for model in judged for name, kind in wrong_rewards(trials, model).items()}
-    chosen = {name for model in judged for name in list(wrong_rewards(trials, model))[:most]}
+    """Return the wrong rewards of the evaluated models, worst first; without `shown` there are no stills."""
+    evaluated, described = run.record.evaluated, stored_descriptions(run)
+    most = max(2, min(MOST_DESCRIBED, _ON_A_PAGE // len(evaluated)))
+    kinds = {name: kind for model in evaluated for name, kind in wrong_rewards(trials, model).items()}
+    chosen = {name for model in evaluated for name in list(wrong_rewards(trials, model))[:most]}
     wanted = [name for name in kinds if name in chosen or name in described]
     place = {name: number for number, name in enumerate(wanted)}
     rows = sorted(run.trials_called(wanted), key=lambda trial: place[trial.id])

@@ -1,7 +1,7 @@
-"""The catalog of engines: where work runs. All of them give the same results, bit for bit."""
+"""Engines: where work runs. All of them give the same results, bit for bit."""
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import cloudpickle
@@ -25,7 +25,7 @@ class LocalWorker:
         self._outbox: list[bytes] = []
 
     @property
-    def death(self) -> str | None:
+    def exit_reason(self) -> str | None:
         """Return that the work has ended, if it has."""
         return "exit code 0" if self._serve is None and self._service is None else None
 
@@ -60,7 +60,7 @@ class LocalEngine:
 
     cores = 1
 
-    def start(self, payload: bytes, threads: int) -> Worker:
+    def start(self, payload: bytes, _threads: int) -> Worker:
         """Keep the work; it begins when something is received."""
         return LocalWorker(payload)
 
@@ -71,24 +71,17 @@ class LocalEngine:
         """Do nothing."""
 
 
-def _ray(settings: Execution, local_only: bool) -> Engine:
-    require_packages("--engine ray", "ray", extra="ray")
-    from rewardlab.evaluation.engines.ray_cluster import RayEngine
-
-    return RayEngine(settings, local_only=local_only)
-
-
-ENGINES: dict[str, Callable[[Execution, bool], Engine]] = {
-    "processes": lambda settings, local_only: ProcessEngine(),
-    "local": lambda settings, local_only: LocalEngine(),
-    "ray": _ray,
-}
-
-
 @contextmanager
 def open_engine(settings: Execution, *, local_only: bool = False) -> Iterator[Engine]:
     """Give the engine that the settings name, and close it afterwards; `local_only` keeps all work on this machine."""
-    engine = ENGINES[settings.engine](settings, local_only)
+    engine: Engine
+    if settings.engine == "ray":
+        require_packages("--engine ray", "ray", extra="ray")
+        from rewardlab.evaluation.engines.ray_cluster import RayEngine
+
+        engine = RayEngine(settings, local_only=local_only)
+    else:
+        engine = LocalEngine() if settings.engine == "local" else ProcessEngine()
     try:
         yield engine
     finally:

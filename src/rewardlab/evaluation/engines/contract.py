@@ -19,22 +19,22 @@ Serve = Callable[[Tell], Service | None]  # begins the work, such as loading mod
 
 
 class Worker(Protocol):
-    """Something that works beside the command, and may die."""
+    """Something that works beside the command, and may crash."""
 
     @property
     def is_placed(self) -> bool:
         """Tell whether it runs somewhere, or ended; on a full cluster a worker waits for room."""
 
     @property
-    def death(self) -> str | None:
-        """Return what it died with, such as `exit code 9`; None while it lives."""
+    def exit_reason(self) -> str | None:
+        """Return how it ended, such as `exit code 9`; None while it runs."""
 
     @property
     def machine_lost(self) -> bool:
         """Tell whether it is gone because the machine is, which no work of it is to blame for."""
 
     def send(self, message: bytes) -> None:
-        """Send a message; where the worker died, its death says so."""
+        """Send a message; to a worker that has exited, nothing is sent."""
 
     def receive(self) -> list[bytes]:
         """Return the messages that have arrived."""
@@ -54,7 +54,7 @@ class Engine(Protocol):
         """Start a worker with a pickled `Serve`; libraries that compute in threads are told how many are theirs."""
 
     def wait(self, workers: Sequence[Worker], timeout: float | None) -> None:
-        """Return when one of the workers has something to receive, was placed or died, or when time is up."""
+        """Return when one of the workers has something to receive, was placed or exited, or when time is up."""
 
     def close(self) -> None:
         """Let go of the place."""

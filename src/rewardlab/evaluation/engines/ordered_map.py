@@ -61,19 +61,23 @@ class ItemWorkers(Generic[Item, Result]):
     def map(self, items: Iterable[Item], lost: Callable[[Item, str], Result] | None = None) -> Iterator[Result]:
         """Yield what the work makes of each item, in order, whichever worker makes it.
 
-        An item whose worker dies is put back, and is an error when three have died of it; where somebody says what is
-        `lost` with an item and what its worker died with, that takes the place of its result at the first death. With
-        one process, or one item, the work is done here, unless a death is reckoned with.
+        An item whose worker exits is retried, and is an error after three exits. With `lost`, what that makes of the
+        item and the exit reason is its result at the first exit. With one process, or one item, the work is done here,
+        unless `lost` is given.
         """
         source = iter(items)
-        engine = self._engine or self._open()
+        if self._engine is None:
+            self._engine = self._opened.enter_context(open_engine(self._settings))
+        engine = self._engine
         first = list(islice(source, self._workers or engine.cores))
         if not first:
             return
         if self._settings.engine == "processes" and len(first) < 2 and not self._pool and lost is None:
             yield from map(self._work, chain(first, source))
             return
-        start = partial(engine.start, self._sent_work(), max(1, engine.cores // len(first)))
+        # The same bytes each time, which a cluster keeps once.
+        self._payload = self._payload or cloudpickle.dumps(partial(serve_items, self._work))
+        start = partial(engine.start, self._payload, max(1, engine.cores // len(first)))
         self._pool += [start() for _ in first[len(self._pool) :]]  # all of them load at the same time
         ordered = _OrderedMap(engine, start, self._pool, len(self._pool) + self._ahead, lost, self._home)
         whole = False
@@ -84,37 +88,21 @@ class ItemWorkers(Generic[Item, Result]):
             if not whole:  # what they are still at is nobody's any more
                 self._stop()
 
-    def _open(self) -> Engine:
-        self._engine = self._opened.enter_context(open_engine(self._settings))
-        return self._engine
-
-    def _sent_work(self) -> bytes:
-        """Return the work as it is sent: the same bytes each time, which a cluster keeps once."""
-        self._payload = self._payload or cloudpickle.dumps(partial(serve_items, self._work))
-        return self._payload
-
     def _stop(self) -> None:
         while self._pool:
             self._pool.pop().stop()
 
 
 @dataclass(frozen=True)
-class _Answer:
-    """What a worker made of an item, or the error that is raised when its turn comes."""
+class _Raised:
+    """An error that is raised when the turn of its item comes."""
 
-    content: Any = None
-    error: Exception | None = None
-
-    def result(self) -> Any:
-        """Return the content, or raise the error."""
-        if self.error is not None:
-            raise self.error
-        return self.content
+    error: Exception
 
 
 @dataclass
 class _OrderedMap:
-    """Items on their way through workers: who is at what, what is finished, and who died of what."""
+    """Items on their way through workers: who is at what, what is finished, and how many workers exited on what."""
 
     engine: Engine
     start: Callable[[], Worker]
@@ -124,8 +112,8 @@ class _OrderedMap:
     home: Callable[[Any], int] | None
     at: dict[int, tuple[int, Any]] = field(default_factory=dict)  # place in the pool: number and item
     waiting: deque[tuple[int, Any]] = field(default_factory=deque)
-    finished: dict[int, _Answer] = field(default_factory=dict)
-    deaths: Counter[int] = field(default_factory=Counter)
+    finished: dict[int, Any] = field(default_factory=dict)
+    exits: Counter[int] = field(default_factory=Counter)
 
     def results(self, items: Iterator[Any]) -> Iterator[Any]:
         """Yield the results in the order of the items."""
@@ -137,24 +125,28 @@ class _OrderedMap:
             self._receive()
             self._assign(numbered)  # before the caller goes on, so that no worker waits for it
             if following in self.finished:
-                yield self.finished.pop(following).result()
+                result = self.finished.pop(following)
+                if isinstance(result, _Raised):
+                    raise result.error
+                yield result
                 following += 1
 
     def _assign(self, numbered: Iterator[tuple[int, Any]]) -> bool:
         """Give items to idle workers while there is room; tell whether there is one that nobody could be given."""
         for place in range(len(self.pool)):
-            if place not in self.at and self.pool[place].is_placed:
-                following = self._next_for(place, numbered)
-                if following is not None:
-                    self._give(place, following)
+            if place in self.at or not self.pool[place].is_placed:
+                continue
+            following = self._next_for(place, numbered)
+            if following is not None:
+                if self.pool[place].exit_reason is not None:  # it exited while it had nothing to do
+                    self._restart(place)
+                self.at[place] = following
+                self.pool[place].send(cloudpickle.dumps(following[1]))
         return not self.at and self._fill(numbered, 1)  # all of them wait for a place
 
-    def _give(self, place: int, following: tuple[int, Any]) -> None:
-        if self.pool[place].death is not None:  # it died while it had nothing to do
-            self.pool[place].stop()
-            self.pool[place] = self.start()
-        self.at[place] = following
-        self.pool[place].send(cloudpickle.dumps(following[1]))
+    def _restart(self, place: int) -> None:
+        self.pool[place].stop()
+        self.pool[place] = self.start()
 
     def _next_for(self, place: int, numbered: Iterator[tuple[int, Any]]) -> tuple[int, Any] | None:
         """Take the next item that a worker may have: one of its own, or one whose own worker has no place yet."""
@@ -177,31 +169,27 @@ class _OrderedMap:
     def _receive(self) -> None:
         for place, worker in enumerate(self.pool):
             for message in worker.receive():
-                self._take(place, message)
-            if place in self.at and worker.death is not None:
-                self._lose(place, worker)
+                kind, content = cloudpickle.loads(message)
+                if kind == "broken":
+                    raise RunError(f"a worker process cannot load its work: {content}")
+                number, _ = self.at.pop(place)
+                self.finished[number] = _Raised(content) if kind == "raised" else content
+            if place in self.at and worker.exit_reason is not None:
+                self._recover(place, worker)
 
-    def _take(self, place: int, message: bytes) -> None:
-        kind, content = cloudpickle.loads(message)
-        if kind == "broken":
-            raise RunError(f"a worker process cannot load its work: {content}")
-        number, _ = self.at.pop(place)
-        self.finished[number] = _Answer(error=content) if kind == "raised" else _Answer(content)
-
-    def _lose(self, place: int, worker: Worker) -> None:
-        """Replace a worker that died; its item is put back, lost, or an error when too many died of it."""
+    def _recover(self, place: int, worker: Worker) -> None:
+        """Replace a worker that exited; its item is retried, lost, or an error when too many exited on it."""
         number, item = self.at.pop(place)
-        self.deaths[number] += not worker.machine_lost
-        how = f"a worker process died with {worker.death}"
-        if self.lost is not None and self.deaths[number]:
-            self.finished[number] = _Answer(self.lost(item, how))
-        elif self.deaths[number] < _MAX_WORKER_FAILURES:
+        self.exits[number] += not worker.machine_lost
+        reason = f"a worker process died with {worker.exit_reason}"
+        if self.lost is not None and self.exits[number]:
+            self.finished[number] = self.lost(item, reason)
+        elif self.exits[number] < _MAX_WORKER_FAILURES:
             self.waiting.appendleft((number, item))
         else:
             again = "run the same command again: what is finished is kept"
-            self.finished[number] = _Answer(error=RunError(f"{how}; {again}"))
-        worker.stop()
-        self.pool[place] = self.start()
+            self.finished[number] = _Raised(RunError(f"{reason}; {again}"))
+        self._restart(place)
 
 
 def map_items(
@@ -212,11 +200,8 @@ def map_items(
     *,
     ahead: int = AHEAD,
 ) -> Iterator[Result]:
-    """Yield what a function makes of each item, in order, whichever worker of an engine makes it; 0 is one per core.
-
-    The function is sent to each worker once, so it may carry what all items need. No more than `ahead` items more
-    than there are workers are begun before their turn. An item whose worker dies is put back, and is an error when it
-    has died of it three times. With one process, or one item, the work is done here.
+    """Yield what a function makes of each item, in order, whichever worker makes it (`ItemWorkers.map`); 0 workers are
+    one per core.
     """
     with ItemWorkers(work, workers, settings, ahead=ahead) as pool:
         yield from pool.map(items)

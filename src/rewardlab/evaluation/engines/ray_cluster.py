@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Execution
 from rewardlab.evaluation.engines.contract import Worker
-from rewardlab.evaluation.engines.processes import received, send, start_worker, stop_process
+from rewardlab.evaluation.engines.processes import start_worker
 
 _POLL_SECONDS = 1.0  # an actor is asked again after this long without news
 _STOP_SECONDS = 10.0  # that an actor has to end its process, before Ray ends both
@@ -43,16 +43,16 @@ class WorkerHost:
 
     def send(self, message: bytes) -> None:
         """Pass a message on to the process."""
-        send(self._process, message)
+        self._process.send(message)
 
     def receive(self) -> tuple[list[bytes], int | None]:
         """Return what the process told, and its exit code once everything is told."""
-        messages = received(self._process, _POLL_SECONDS)
+        messages = self._process.receive(_POLL_SECONDS)
         return messages, None if messages else self._process.process.poll()
 
     def stop(self) -> None:
         """End the process and every one that it started."""
-        stop_process(self._process)
+        self._process.stop()
 
 
 class RayWorker:
@@ -64,7 +64,7 @@ class RayWorker:
         self._news: Any = None
         self._machine = ""
         self._stopped = False
-        self.death: str | None = None
+        self.exit_reason: str | None = None
         self.machine_lost = False
 
     @property
@@ -83,17 +83,17 @@ class RayWorker:
         """Return what Ray is to wait for: the place, or news of the work."""
         if not self.is_placed:
             return self._placed
-        if self._news is None and self.death is None:
+        if self._news is None and self.exit_reason is None:
             self._news = self._actor.receive.remote()
         return self._news
 
     def send(self, message: bytes) -> None:
         """Send a message; nobody waits for its arrival."""
-        if self.death is None:
+        if self.exit_reason is None:
             self._actor.send.remote(message)
 
     def receive(self) -> list[bytes]:
-        """Return the news that have come; where the actor is gone, its death says how."""
+        """Return the news that have come; where the actor is gone, its exit reason says how."""
         if self._news is None or not _is_ready(self._news):
             return []
         question, self._news = self._news, None
@@ -103,7 +103,7 @@ class RayWorker:
             self._lose(error)
             return []
         if code is not None:
-            self.death = f"exit code {code}"
+            self.exit_reason = f"exit code {code}"
         return list(messages)
 
     def stop(self) -> None:
@@ -116,12 +116,13 @@ class RayWorker:
             self._idle.append(self._actor)
         except (RayActorError, GetTimeoutError):
             ray.kill(self._actor)
-        self.death = self.death or _KILLED
+        self.exit_reason = self.exit_reason or _KILLED
 
     def _lose(self, error: RayActorError) -> None:
-        self.machine_lost = bool(self._machine) and self._machine not in _living_machines()
+        alive = {node["NodeID"] for node in ray.nodes() if node["Alive"]}
+        self.machine_lost = bool(self._machine) and self._machine not in alive
         why = " ".join(str(error).split())[:300]
-        self.death = _KILLED if self._machine else f"an actor that could not be started: {why}"
+        self.exit_reason = _KILLED if self._machine else f"an actor that could not be started: {why}"
 
 
 class RayEngine:
@@ -146,20 +147,18 @@ class RayEngine:
         """Ask Ray for an actor; the work is in its object store once, and each machine fetches it once."""
         if self._payload[0] is not payload:
             self._payload = payload, ray.put(payload)
-        actor = self._idle.pop() if self._idle else self._new_actor()
-        return RayWorker(actor, self._idle, self._payload[1], threads)
-
-    def _new_actor(self) -> Any:
-        environment = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
-        where = NodeAffinitySchedulingStrategy(_this_machine(), soft=False) if self._local_only else "SPREAD"
-        host = ray.remote(WorkerHost).options(num_cpus=1, num_gpus=self._gpus, scheduling_strategy=where)
-        return host.remote(str(Path.cwd()), sys.path, environment)
+        if not self._idle:
+            environment = {name: value for name, value in os.environ.items() if name.startswith(_PREFIX)}
+            where = NodeAffinitySchedulingStrategy(_this_machine(), soft=False) if self._local_only else "SPREAD"
+            host = ray.remote(WorkerHost).options(num_cpus=1, num_gpus=self._gpus, scheduling_strategy=where)
+            self._idle.append(host.remote(str(Path.cwd()), sys.path, environment))
+        return RayWorker(self._idle.pop(), self._idle, self._payload[1], threads)
 
     def wait(self, workers: Sequence[Worker], timeout: float | None) -> None:
         """Wait for a place or for news of one of the workers."""
         questions = [worker.open_question for worker in workers if isinstance(worker, RayWorker)]
         open_ones = [question for question in questions if question is not None]
-        if len(open_ones) == len(questions) and open_ones:  # one without a question has died: that is news
+        if len(open_ones) == len(questions) and open_ones:  # one without a question has exited: that is news
             ray.wait(open_ones, num_returns=1, timeout=timeout)
 
     def close(self) -> None:
@@ -193,7 +192,3 @@ def _is_ready(question: Any) -> bool:
 
 def _this_machine() -> str:
     return str(ray.get_runtime_context().get_node_id())
-
-
-def _living_machines() -> set[str]:
-    return {node["NodeID"] for node in ray.nodes() if node["Alive"]}

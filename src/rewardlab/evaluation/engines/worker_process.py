@@ -18,7 +18,8 @@ from rewardlab.evaluation.engines.contract import Serve, Service, Tell
 def main() -> None:
     """Serve the pipe whose number is the first argument until the parent closes it; the others are import paths."""
     sys.path += sys.argv[2:]
-    _die_with_parent()
+    if sys.platform == "linux":  # end this process when its parent is killed, so that no orphan goes on working
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
     import cv2  # here, for the actors of a cluster import this module and show no picture
 
     os.dup2(2, 1)  # stdout belongs to the command: what a model prints goes to stderr
@@ -56,24 +57,13 @@ def serve_items(work: Callable[[Any], object], tell: Tell) -> Service:
         try:
             done = cloudpickle.dumps(("done", work(item)))
         except Exception as error:  # whatever it is, the parent raises it
-            done = _pickled_error(error)
+            error.add_note("in a worker process:\n" + traceback.format_exc())
+            try:
+                done = cloudpickle.dumps(("raised", error))
+                cloudpickle.loads(done)
+            except Exception:  # an error that cannot be sent is told in words
+                done = cloudpickle.dumps(("raised", RunError(f"{type(error).__name__}: {error}")))
         tell(done)
         return True
 
     return Service(answer)
-
-
-def _pickled_error(error: Exception) -> bytes:
-    error.add_note("in a worker process:\n" + traceback.format_exc())
-    try:
-        answer: bytes = cloudpickle.dumps(("raised", error))
-        cloudpickle.loads(answer)
-    except Exception:  # an error that cannot be sent is told in words
-        answer = cloudpickle.dumps(("raised", RunError(f"{type(error).__name__}: {error}")))
-    return answer
-
-
-def _die_with_parent() -> None:
-    """Ask Linux to end this process when its parent is killed, so that no orphan goes on working."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # 1 is PR_SET_PDEATHSIG
