@@ -41,7 +41,7 @@ def in_rendering_thread(function: Callable[Given, Made]) -> Callable[Given, Made
 
 
 @cache
-def _rendering_thread(process: int) -> ThreadPoolExecutor:
+def _rendering_thread(_process: int) -> ThreadPoolExecutor:
     """Return the thread of this process; the number is the key of the cache, for a fork has no threads."""
     return ThreadPoolExecutor(1, _THREAD)
 
@@ -52,7 +52,8 @@ def backend() -> str:
     requested = os.environ.get("MUJOCO_GL", "").lower()
     if requested in ("egl", "osmesa"):
         return requested
-    if _has_gpu() and _loads("libEGL.so.1"):
+    has_gpu = any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))
+    if has_gpu and _loads("libEGL.so.1"):
         return "egl"
     if _loads("libOSMesa.so.8", "libOSMesa.so.6"):
         return "osmesa"
@@ -65,7 +66,7 @@ def make_current() -> None:
 
 
 @cache
-def _context(process: int) -> Any:
+def _context(_process: int) -> Any:
     """Return the context of this process; the number is the key of the cache, so that no fork shares a context."""
     name = backend()
     try:
@@ -84,7 +85,3 @@ def _loads(*names: str) -> bool:
             ctypes.CDLL(name)
             return True
     return False
-
-
-def _has_gpu() -> bool:
-    return any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))
