@@ -52,8 +52,7 @@ def backend() -> str:
     requested = os.environ.get("MUJOCO_GL", "").lower()
     if requested in ("egl", "osmesa"):
         return requested
-    has_gpu = any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))
-    if has_gpu and _loads("libEGL.so.1"):
+    if _has_gpu() and _loads("libEGL.so.1"):
         return "egl"
     if _loads("libOSMesa.so.8", "libOSMesa.so.6"):
         return "osmesa"
@@ -85,3 +84,7 @@ def _loads(*names: str) -> bool:
             ctypes.CDLL(name)
             return True
     return False
+
+
+def _has_gpu() -> bool:
+    return any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))
