@@ -7,193 +7,53 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
 from rewardlab.perturbations.contract import Perturbation
-from rewardlab.perturbations.domain.distractors import distractor_objects
-from rewardlab.perturbations.domain.mirror import mirror
-from rewardlab.perturbations.domain.scene_appearance import background_replace, robot_recolour, table_texture
-from rewardlab.perturbations.semantic.added_text import (
-    completion_claim,
-    irrelevant_detail,
-    metadata_leak,
-    polite_filler,
-    prompt_injection,
-)
-from rewardlab.perturbations.semantic.goal_changes import added_requirement, ambiguous_reference, negation, task_swap
-from rewardlab.perturbations.semantic.paraphrase import paraphrase, synonym, word_order
-from rewardlab.perturbations.semantic.spelling import case_spacing, char_edit, number_form, ocr_confusion, typo_keyboard
-from rewardlab.perturbations.semantic.swaps import colour_swap, object_swap, relation_flip
-from rewardlab.perturbations.semantic.translation import language
-from rewardlab.perturbations.temporal.frame_corruption import (
-    bit_error,
-    black_frames,
-    frame_blend,
-    packet_loss,
-    splice_foreign,
-)
-from rewardlab.perturbations.temporal.frame_sequence import (
-    crop_start,
-    drop_random,
-    drop_uniform,
-    freeze_middle,
-    global_shuffle,
-    hold_last,
-    jitter_index,
-    latency,
-    local_shuffle,
-    loop_twice,
-    reverse,
-    slow_down,
-    speed_up,
-    stutter,
-    time_warp,
-    truncate_end,
-)
-from rewardlab.perturbations.visual.blur import defocus_blur, gaussian_blur, glass_blur, motion_blur, zoom_blur
-from rewardlab.perturbations.visual.camera import camera_move, elastic, lens_barrel, lens_crop, tilt
-from rewardlab.perturbations.visual.lighting import (
-    brightness_up,
-    contrast_down,
-    desaturate,
-    exposure_flicker,
-    hard_shadow,
-    light_cool,
-    light_gradient,
-    light_temperature,
-    oversaturate,
-)
-from rewardlab.perturbations.visual.noise import (
-    fixed_pattern_noise,
-    gaussian_noise,
-    impulse_noise,
-    low_light,
-    shot_noise,
-    speckle_noise,
-)
-from rewardlab.perturbations.visual.occlusion import occlusion_patch, success_overlay
-from rewardlab.perturbations.visual.sensor_and_codec import (
-    aspect_squeeze,
-    codec,
-    codec_h265,
-    jpeg,
-    pixelate,
-    resample,
-    resolution,
-    sensor_swap,
-)
-from rewardlab.perturbations.visual.weather import fog, frost, snow, spatter
+from rewardlab.perturbations.domain import distractors, mirror, scene_appearance
+from rewardlab.perturbations.semantic import added_text, goal_changes, paraphrase, spelling, swaps, translation
+from rewardlab.perturbations.temporal import frame_corruption, frame_sequence
+from rewardlab.perturbations.visual import blur, camera, lighting, noise, occlusion, sensor_and_codec, weather
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 
 # A small spread of the catalogue, two of each category: what `stress` applies unless told otherwise.
 QUICK = (
-    "gaussian_noise",
-    "low_light",
-    "paraphrase",
-    "task_swap",
-    "drop_uniform",
-    "truncate_end",
-    "table_texture",
-    "distractor_objects",
+    *("gaussian_noise", "low_light", "paraphrase", "task_swap"),
+    *("drop_uniform", "truncate_end", "table_texture", "distractor_objects"),
 )
 # Corruptions of the pixels, the same wherever the camera stands:
 CORRUPTIONS = (
-    gaussian_noise,
-    shot_noise,
-    impulse_noise,
-    speckle_noise,
-    fixed_pattern_noise,
-    gaussian_blur,
-    defocus_blur,
-    motion_blur,
-    zoom_blur,
-    glass_blur,
-    brightness_up,
-    low_light,
-    exposure_flicker,
-    contrast_down,
-    desaturate,
-    oversaturate,
-    jpeg,
-    pixelate,
-    resample,
-    elastic,
-    tilt,
-    spatter,
-    frost,
-    fog,
-    snow,
-    occlusion_patch,
+    *(noise.gaussian_noise, noise.shot_noise, noise.impulse_noise, noise.speckle_noise, noise.fixed_pattern_noise),
+    *(blur.gaussian_blur, blur.defocus_blur, blur.motion_blur, blur.zoom_blur, blur.glass_blur),
+    *(lighting.brightness_up, noise.low_light, lighting.exposure_flicker, lighting.contrast_down),
+    *(lighting.desaturate, lighting.oversaturate),
+    *(sensor_and_codec.jpeg, sensor_and_codec.pixelate, sensor_and_codec.resample, camera.elastic, camera.tilt),
+    *(weather.spatter, weather.frost, weather.fog, weather.snow, occlusion.occlusion_patch),
 )
 VISUAL = (
     *CORRUPTIONS,
-    camera_move,
-    lens_crop,
-    lens_barrel,
-    light_temperature,
-    light_cool,
-    light_gradient,
-    hard_shadow,
-    sensor_swap,
-    resolution,
-    aspect_squeeze,
-    codec,
-    codec_h265,
-    success_overlay,
+    *(camera.camera_move, camera.lens_crop, camera.lens_barrel),
+    *(lighting.light_temperature, lighting.light_cool, lighting.light_gradient, lighting.hard_shadow),
+    *(sensor_and_codec.sensor_swap, sensor_and_codec.resolution, sensor_and_codec.aspect_squeeze),
+    *(sensor_and_codec.codec, sensor_and_codec.codec_h265, occlusion.success_overlay),
     *(p for p in WORLD_PERTURBATIONS if p.category == "visual"),
 )
-
 SEMANTIC = (
-    typo_keyboard,
-    char_edit,
-    ocr_confusion,
-    case_spacing,
-    number_form,
-    polite_filler,
-    irrelevant_detail,
-    synonym,
-    paraphrase,
-    word_order,
-    language,
-    ambiguous_reference,
-    colour_swap,
-    object_swap,
-    relation_flip,
-    negation,
-    added_requirement,
-    task_swap,
-    completion_claim,
-    metadata_leak,
-    prompt_injection,
+    *(spelling.typo_keyboard, spelling.char_edit, spelling.ocr_confusion, spelling.case_spacing, spelling.number_form),
+    *(added_text.polite_filler, added_text.irrelevant_detail),
+    *(paraphrase.synonym, paraphrase.paraphrase, paraphrase.word_order, translation.language),
+    *(goal_changes.ambiguous_reference, swaps.colour_swap, swaps.object_swap, swaps.relation_flip),
+    *(goal_changes.negation, goal_changes.added_requirement, goal_changes.task_swap),
+    *(added_text.completion_claim, added_text.metadata_leak, added_text.prompt_injection),
 )
-
 TEMPORAL = (
-    drop_uniform,
-    drop_random,
-    freeze_middle,
-    stutter,
-    hold_last,
-    speed_up,
-    slow_down,
-    time_warp,
-    jitter_index,
-    local_shuffle,
-    global_shuffle,
-    reverse,
-    loop_twice,
-    truncate_end,
-    crop_start,
-    latency,
-    black_frames,
-    frame_blend,
-    splice_foreign,
-    packet_loss,
-    bit_error,
+    *(frame_sequence.drop_uniform, frame_sequence.drop_random, frame_sequence.freeze_middle, frame_sequence.stutter),
+    *(frame_sequence.hold_last, frame_sequence.speed_up, frame_sequence.slow_down, frame_sequence.time_warp),
+    *(frame_sequence.jitter_index, frame_sequence.local_shuffle, frame_sequence.global_shuffle),
+    *(frame_sequence.reverse, frame_sequence.loop_twice, frame_sequence.truncate_end, frame_sequence.crop_start),
+    *(frame_sequence.latency, frame_corruption.black_frames, frame_corruption.frame_blend),
+    *(frame_corruption.splice_foreign, frame_corruption.packet_loss, frame_corruption.bit_error),
 )
-
 DOMAIN = (
-    background_replace,
-    table_texture,
-    robot_recolour,
-    distractor_objects,
-    mirror,
+    *(scene_appearance.background_replace, scene_appearance.table_texture, scene_appearance.robot_recolour),
+    *(distractors.distractor_objects, mirror.mirror),
     *(p for p in WORLD_PERTURBATIONS if p.category == "domain"),
 )
 FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
@@ -231,7 +91,7 @@ def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
     head, _, category = name.partition(":")
     if head == "random":
         return (random_member(category, _family(category, worlds)),)
-    parts = [_single(part) for part in name.split("+")]
+    parts = [_load(p) if ":" in p else find(PERTURBATIONS, p, "perturbation or category") for p in name.split("+")]
     if len(parts) > 2:
         raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
     return (compose(*parts),) if len(parts) == 2 else (parts[0],)
@@ -241,14 +101,8 @@ def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
     return tuple(p for p in find(FAMILIES, category, "category") if worlds or not p.uses_world)
 
 
-def _single(name: str) -> Perturbation:
-    """Return an entry of the catalogue, or the perturbation outside the package at `package.module:name`."""
-    if ":" not in name:
-        return find(PERTURBATIONS, name, "perturbation or category")
-    return _load(name)
-
-
 def _load(path: str) -> Perturbation:
+    """Return the perturbation outside the package at `package.module:name`."""
     found, code = load_object(path)
     if not isinstance(found, Perturbation):
         raise PlanError(
@@ -258,5 +112,5 @@ def _load(path: str) -> Perturbation:
 
 
 PERTURBATIONS = Catalog(
-    {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}, "perturbations", lambda name, path: _load(path)
+    {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}, "perturbations", lambda _name, path: _load(path)
 )

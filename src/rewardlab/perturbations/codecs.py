@@ -1,6 +1,7 @@
 """Video codecs in memory: frames to packets and back, also when some of the bytes are lost."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
@@ -56,7 +57,16 @@ def encode(frames: Frames, codec: Codec) -> list[Packet]:
     context.height, context.width = (max(least, side + side % 2) for side in (height, width))
     context.pix_fmt = "yuv420p"
     context.framerate, context.time_base = Fraction(_RATE), Fraction(1, _RATE)
-    return list(_encoded(frames, context))
+    below, right = context.height - height, context.width - width
+    packets = []
+    for index, pixels in enumerate(frames):
+        if below or right:
+            pixels = cv2.copyMakeBorder(pixels, 0, below, 0, right, cv2.BORDER_REPLICATE)
+        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
+        frame.pts = index
+        packets += context.encode(frame)
+    packets += context.encode(None)
+    return [Packet(packet.pts or 0, bytes(packet)) for packet in packets]
 
 
 def decode(packets: Sequence[Packet], codec: Codec, shape: tuple[int, ...]) -> Frames:
@@ -92,32 +102,15 @@ def _context(name: str, mode: Literal["r", "w"], options: dict[str, str]) -> av.
     return context
 
 
-def _encoded(frames: Frames, context: av.VideoCodecContext) -> Iterator[Packet]:
-    below, right = context.height - frames.shape[1], context.width - frames.shape[2]
-    for index, pixels in enumerate(frames):
-        if below or right:
-            pixels = cv2.copyMakeBorder(pixels, 0, below, 0, right, cv2.BORDER_REPLICATE)
-        frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")
-        frame.pts = index
-        yield from (Packet(packet.pts or 0, bytes(packet)) for packet in context.encode(frame))
-    yield from (Packet(packet.pts or 0, bytes(packet)) for packet in context.encode(None))
-
-
 def _decoded(packets: Sequence[Packet], codec: Codec) -> Iterator[av.VideoFrame]:
+    """Yield the frames of the packets; a packet damaged beyond reading yields none."""
     context = _context(codec.decoder, "r", {"flags": "+output_corrupt", "ec": "guess_mvs+deblock"})
-    for packet in packets:
-        if packet.data:  # an empty packet would end the stream
-            yield from _decode_packet(context, packet)
-    yield from _decode_packet(context, None)
-
-
-def _decode_packet(context: av.VideoCodecContext, packet: Packet | None) -> list[av.VideoFrame]:
-    """Decode one packet, or flush the decoder; a packet damaged beyond reading yields nothing."""
-    try:
-        if packet is None:
-            return context.decode(None)
-        coded = av.Packet(packet.data)
-        coded.pts = packet.frame
-        return context.decode(coded)
-    except FFmpegError:
-        return []
+    for packet in (*packets, None):  # None flushes the decoder
+        coded = None
+        if packet is not None:
+            if not packet.data:  # an empty packet would end the stream
+                continue
+            coded = av.Packet(packet.data)
+            coded.pts = packet.frame
+        with suppress(FFmpegError):
+            yield from context.decode(coded)

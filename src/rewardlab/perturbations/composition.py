@@ -11,7 +11,7 @@ from numpy.random import Generator
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Expectation, SeverityTable, graded_parts
+from rewardlab.core.trial import Expectation, graded_parts
 from rewardlab.perturbations.contract import Episodes, LabelEffect, Perturbation, PerturbedEpisode
 
 
@@ -24,6 +24,7 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
         after = second.apply(between.episode, parameters[1], second_rng, dataset)
         return PerturbedEpisode(after.episode, _joint_expectation(episode, between, after))
 
+    declared: set[Expectation] = {first.expect, second.expect} - {"same"}
     one, two, three, four = zip(first.table, second.table, strict=True)
     return Perturbation(
         name=f"{first.name}+{second.name}",
@@ -31,7 +32,7 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
         category="pair",
         channel="+".join(dict.fromkeys((first.channel, second.channel))),
         stage="stream" if "stream" in (first.stage, second.stage) else "sampled",
-        expect=_declared_expectation(first.expect, second.expect),
+        expect=declared.pop() if len(declared) == 1 else "undefined" if declared else "same",
         label=_strongest_effect(first, second),
         randomness=first.randomness if first.randomness == second.randomness else "none",
         parameter=f"{first.parameter}; {second.parameter}",
@@ -46,10 +47,9 @@ def compose(first: Perturbation, second: Perturbation) -> Perturbation:
 def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbation:
     """Return the perturbation that applies a member of its category, drawn for each episode, not for each severity."""
 
-    def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    def apply(_episode: Episode, _parameter: Any, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
         raise NotImplementedError("the member is drawn before anything is applied")
 
-    table: SeverityTable = ("drawn",) * 4  # the parameter is that of the member
     return Perturbation(
         name=f"random:{category}",
         summary=f"One of {len(members)} {category} perturbations, drawn for each episode, the same at every severity.",
@@ -60,7 +60,7 @@ def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbat
         label=_strongest_effect(*members),
         randomness="per_clip",
         parameter="parameter of the member",
-        table=table,
+        table=("drawn",) * 4,  # the parameter is that of the member
         uses_dataset=any(member.uses_dataset for member in members),
         apply=apply,
         members=members,
@@ -81,11 +81,6 @@ def _joint_expectation(clean: Episode, between: PerturbedEpisode, after: Perturb
         return "relabel"
     raised = (between.episode.label.level or 0) > (clean.label.level or 5)
     return "lower" if directed and not raised else "undefined"
-
-
-def _declared_expectation(first: Expectation, second: Expectation) -> Expectation:
-    expectations = {first, second} - {"same"}
-    return expectations.pop() if len(expectations) == 1 else "same" if not expectations else "undefined"
 
 
 def _strongest_effect(*members: Perturbation) -> LabelEffect:
@@ -131,7 +126,11 @@ CLEAN_PARAMETERS: Mapping[str, Any] = {
 
 def severity_ladder(perturbation: Perturbation) -> tuple[float, ...]:
     """Return the severities that can be asked for, rising: the whole ones only where parameters are no numbers."""
-    if not _is_continuous(perturbation):
+    rows = [numbers for row in perturbation.table if (numbers := _numbers(row))]
+    if len(rows) < 4 or len({len(row) for row in rows}) > 1 or rows[0] == rows[-1]:
+        return _WHOLE
+    # Numbers that do not go one way over the severities are codes of a kind of change.
+    if not all(list(column) in (sorted(column), sorted(column)[::-1]) for column in zip(*rows, strict=True)):
         return _WHOLE
     first = 1 if perturbation.name in CLEAN_PARAMETERS else _STEPS
     return tuple(place * STEP for place in range(first, 4 * _STEPS + 1))
@@ -141,9 +140,11 @@ def at_severity(perturbation: Perturbation, severity: float) -> Perturbation:
     """Return the perturbation with the parameter of this severity in every row of its table; its draws stay."""
     if severity not in severity_ladder(perturbation):
         raise PlanError(f"{perturbation.name} has no severity {severity:g}; look at its severity table")
-    if severity in _WHOLE and perturbation.members:
-        return perturbation
-    parameter = _parameter(perturbation, severity)
+    if severity in _WHOLE:
+        parameter = perturbation.table[int(severity) - 1]
+        return perturbation if perturbation.members else replace(perturbation, table=(parameter,) * 4)
+    rows, below = (CLEAN_PARAMETERS.get(perturbation.name), *perturbation.table), math.floor(severity)
+    parameter = _between(rows[below], rows[below + 1], severity - below)
     return replace(perturbation, table=(parameter,) * 4)
 
 
@@ -156,29 +157,12 @@ def graded_perturbation(name: str, known: Mapping[str, Perturbation]) -> Perturb
     return graded[0] if len(graded) == 1 else compose(*graded)
 
 
-def _is_continuous(perturbation: Perturbation) -> bool:
-    """Tell whether every number of the table goes one way over the severities; others are codes of a kind of change."""
-    rows = [numbers for row in perturbation.table if (numbers := _numbers(row))]
-    if len(rows) < 4 or len({len(row) for row in rows}) > 1:
-        return False
-    columns = zip(*rows, strict=True)
-    return rows[0] != rows[-1] and all(list(column) in (sorted(column), sorted(column)[::-1]) for column in columns)
-
-
 def _numbers(parameter: Any) -> list[float]:
     """Return a parameter as a flat list of numbers, empty where something in it is none."""
     if isinstance(parameter, tuple):
         parts = [_numbers(part) for part in parameter]
         return [number for part in parts for number in part] if all(parts) else []
     return [parameter] if isinstance(parameter, int | float) and not isinstance(parameter, bool) else []
-
-
-def _parameter(perturbation: Perturbation, severity: float) -> Any:
-    if severity in _WHOLE:
-        return perturbation.table[int(severity) - 1]
-    rows = (CLEAN_PARAMETERS.get(perturbation.name), *perturbation.table)
-    below = math.floor(severity)
-    return _between(rows[below], rows[below + 1], severity - below)
 
 
 def _between(low: Any, high: Any, fraction: float) -> Any:

@@ -84,24 +84,21 @@ class Perturbation:
 
         One that needs the whole video in memory refuses a video that is too large, before any frame is decoded.
         """
-        member = self._draw(episode, seed) if self.members else self
+        member = self
+        if self.members:
+            rng = self._rng(episode, seed)
+            member = pick(self.members, rng)
+            if episode.sim_state is None and member.uses_world:
+                # A second draw, not one among fewer, so clips with and without a simulator share the other members.
+                member = pick([other for other in self.members if not other.uses_world] or self.members, rng)
         return member._refusal() if member._holds_too_much(episode) else member
-
-    def _draw(self, episode: Episode, seed: int) -> "Perturbation":
-        """Return a member; where no simulator recorded the episode, one that needs none."""
-        rng = self._rng(episode, seed)
-        member = pick(self.members, rng)
-        if episode.sim_state is not None or not member.uses_world:
-            return member
-        # A second draw, not one among fewer, so that clips with and without a simulator share every other member.
-        return pick([other for other in self.members if not other.uses_world] or self.members, rng)
 
     def _holds_too_much(self, episode: Episode) -> bool:
         whole = self.stage == "stream" and "frames" in self.channel.split("+")
         return whole and len(episode.clip) * episode.clip.frame_bytes > CLIP_MB.in_bytes
 
     def _refusal(self) -> "Perturbation":
-        def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        def apply(_episode: Episode, _parameter: Any, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
             raise NotApplicable(f"{self.name} needs all frames in memory at once, in MB {CLIP_MB.describe()}")
 
         return replace(self, stage="sampled", apply=apply)
@@ -133,7 +130,7 @@ def on_frames(
     expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[Frames, Any, Generator], Frames]) -> Perturbation:
-        def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        def apply(episode: Episode, parameter: Any, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
             return PerturbedEpisode(with_frames(episode, function(episode.frames, parameter, rng)), expect)
 
         return _perturbation(function, category, "frames", apply, declared)
@@ -152,7 +149,7 @@ def on_order(
     expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[int, Any, Generator], Indices]) -> Perturbation:
-        def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        def apply(episode: Episode, parameter: Any, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
             after = rearrange(episode, function(len(episode.clip), parameter, rng))
             return relabel_by_last_frame(episode, after) if expect == "relabel" else PerturbedEpisode(after, expect)
 
@@ -168,7 +165,7 @@ def on_instruction(
     expect = declared.get("expect", "same")
 
     def wrap(function: Callable[[str, Any, Generator], str]) -> Perturbation:
-        def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        def apply(episode: Episode, parameter: Any, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
             text = function(episode.instruction, parameter, rng)
             return PerturbedEpisode(replace(episode, instruction=text), expect)
 

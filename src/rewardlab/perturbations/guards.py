@@ -40,7 +40,9 @@ def segment_motion(frames: Frames) -> MotionSegmentation:
     """Tell what moves from what stands still; not applicable where nothing moves, or nearly everything."""
     small = downscale(frames)
     background = static_background(small)
-    foreground = foreground_masks(small, background)
+    smooth = cv2.GaussianBlur(background, (5, 5), 0)
+    differences = (cv2.split(cv2.absdiff(cv2.GaussianBlur(frame, (5, 5), 0), smooth)) for frame in small)
+    foreground = np.stack([cv2.max(cv2.max(red, green), blue) for red, green, blue in differences]) > _MIN_DIFFERENCE
     return MotionSegmentation(small, background, foreground, moving_region(foreground))
 
 
@@ -71,30 +73,19 @@ def static_background(frames: Frames) -> Frames:
     return np.asarray(rows[len(rows) // 2])
 
 
-def foreground_masks(frames: Frames, background: Frames) -> NDArray[np.bool_]:
-    """Tell for each frame which pixels differ from the background, (T, H, W)."""
-    smooth = cv2.GaussianBlur(background, (5, 5), 0)
-    differences = (cv2.split(cv2.absdiff(cv2.GaussianBlur(frame, (5, 5), 0), smooth)) for frame in frames)
-    return np.stack([cv2.max(cv2.max(red, green), blue) for red, green, blue in differences]) > _MIN_DIFFERENCE
-
-
 def moving_region(foreground: NDArray[np.bool_]) -> NDArray[np.uint8]:
     """Return 1 where anything ever moves, (H, W); not applicable where nothing moves, or nearly everything."""
     moving = foreground.any(axis=0).astype(np.uint8)
     moving = np.asarray(cv2.morphologyEx(moving, cv2.MORPH_OPEN, np.ones((3, 3), np.uint8)))
-    moving = _without_small_components(moving, _MIN_COMPONENT)
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(moving)
+    large = stats[:, cv2.CC_STAT_AREA] >= _MIN_COMPONENT * moving.size
+    large[0] = False
+    moving = np.asarray(large[labels], np.uint8)
     if moving.mean() < _MIN_MOTION:
         raise NotApplicable("nothing moves in this clip, so the robot cannot be told from the scene")
     if moving.mean() > _MAX_MOTION:
         raise NotApplicable("nearly all of the picture moves, as with a wrist camera: nothing in it stands still")
     return moving
-
-
-def _without_small_components(mask: NDArray[np.uint8], at_least: float) -> NDArray[np.uint8]:
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask)
-    large = stats[:, cv2.CC_STAT_AREA] >= at_least * mask.size
-    large[0] = False
-    return np.asarray(large[labels], np.uint8)
 
 
 def dilate(mask: NDArray[np.uint8], fraction: float) -> NDArray[np.uint8]:
@@ -115,7 +106,10 @@ def goal_region(frames: Frames) -> NDArray[np.bool_]:
     difference = cv2.GaussianBlur(np.abs(end - start).max(axis=-1), (0, 0), max(0.5, small.shape[1] / 64))
     if difference.max() < _MIN_DIFFERENCE:
         raise NotApplicable("the end of this clip looks like its start, so the place of the goal is not known")
-    inner = difference * np.clip(_edge_distance(*difference.shape) / _ARM_REACH, 0.05, 1)
+    height, width = difference.shape
+    y, x = np.ogrid[:height, :width]
+    edge = np.minimum(np.minimum(y, height - 1 - y), np.minimum(x, width - 1 - x))  # pixels to the nearest edge
+    inner = difference * np.clip((edge + 0.5) / height / _ARM_REACH, 0.05, 1)
     return resize_mask((inner > 0.5 * float(inner.max())) | (inner == inner.max()), frames) > 0.5
 
 
@@ -130,7 +124,9 @@ def table_region(background: Frames) -> NDArray[np.bool_]:
     centres = [lower[members == cell].mean(axis=0) for cell in np.argsort(-sizes, kind="stable")[:5]]
     similar = [colour_distance(lab, centre) < _TABLE_COLOUR for centre in centres]
     patches = [mask & _largest_component(mask) for mask in similar]
-    fitness = [_area_if_compact(patch) * float(centre[0]) for patch, centre in zip(patches, centres)]
+    areas = [float(patch.sum()) for patch in patches]
+    compact = [area > _MIN_COMPACTNESS * float(convex_hull(p).sum()) for area, p in zip(areas, patches, strict=True)]
+    fitness = [a * float(centre[0]) if c else 0.0 for a, c, centre in zip(areas, compact, centres, strict=True)]
     best = int(np.argmax(fitness))
     return patches[best] if fitness[best] > 0 else np.zeros(background.shape[:2], bool)
 
@@ -158,17 +154,6 @@ def _largest_component(mask: NDArray[np.bool_]) -> NDArray[np.bool_]:
     return np.asarray((labels == largest) & (patches > 0))
 
 
-def _area_if_compact(patch: NDArray[np.bool_]) -> float:
-    area = float(patch.sum())
-    return area if area > _MIN_COMPACTNESS * float(convex_hull(patch).sum()) else 0.0
-
-
-def _edge_distance(height: int, width: int) -> NDArray[np.float64]:
-    """Return the distance of each pixel from the nearest edge, in heights of the picture."""
-    y, x = np.ogrid[:height, :width]
-    return np.asarray((np.minimum(np.minimum(y, height - 1 - y), np.minimum(x, width - 1 - x)) + 0.5) / height)
-
-
 # Words of an instruction that forbid a change of the picture.
 
 # fmt: off
@@ -188,16 +173,15 @@ def words_of(text: str) -> list[str]:
 
 def colours_in(text: str) -> list[str]:
     """Return the colour words of an instruction."""
-    return [word for word in words_of(text) if word in COLOUR_WORDS or _stems(word) & COLOUR_WORDS]
-
-
-def _stems(word: str) -> set[str]:
-    """Return what `reddish`, `bluish` or `greenish` may come from."""
-    stem = word.removesuffix("ish")
-    return {stem, stem[:-1], stem + "e"} if stem != word else set()
+    found = []
+    for word in words_of(text):
+        stem = word.removesuffix("ish")  # of `reddish`, `bluish` or `greenish`
+        if word in COLOUR_WORDS or (stem != word and {stem, stem[:-1], stem + "e"} & COLOUR_WORDS):
+            found.append(word)
+    return found
 
 
 def require_no_colour(text: str) -> None:
-    """Drop the cell where the instruction tells objects apart by colour."""
+    """Raise NotApplicable where the instruction tells objects apart by colour."""
     if named := colours_in(text):
         raise NotApplicable(f"the instruction names a colour ({named[0]!r}), and this change alters colours")

@@ -18,7 +18,7 @@ _RENAMED_FROM = 0.6  # opacity of a paint from which an object is called by its 
 
 
 def _perturbation(entry: WorldEdit) -> Perturbation:
-    def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    def apply(episode: Episode, parameter: Any, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
         return PerturbedEpisode(_rerender(episode, entry.edit, entry.sample(parameter, rng)), "same")
 
     apply.__name__, apply.__doc__ = entry.name, entry.summary
@@ -54,10 +54,11 @@ def _rerender(episode: Episode, edit: str, amounts: EditAmounts) -> Episode:
     label="keeps_if",
     uses_world=True,
 )
-def world_object_colour(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def world_object_colour(episode: Episode, opacity: float, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The object of the task is painted in another colour; an instruction that names its colour names the new one."""
     named = colours_in(episode.instruction)
-    own = [word for word in named if word in _object_colours(episode)]
+    listed = (episode.sim_state or {}).get("colours")  # the colour words that mean the object of the task
+    own = [word for word in named if isinstance(listed, list | tuple) and word in map(str, listed)]
     if len(set(own)) > 1:
         raise NotApplicable(
             f"the instruction names several colours of the object ({', '.join(own)}); one paint cannot be both"
@@ -68,12 +69,6 @@ def world_object_colour(episode: Episode, opacity: float, rng: Generator, datase
     after = _rerender(episode, "object_colour", (*PAINT_RGB[colour], opacity))
     text = re.sub(rf"\b{own[0]}\b", colour, after.instruction, flags=re.IGNORECASE) if own else after.instruction
     return PerturbedEpisode(replace(after, instruction=text), "same")
-
-
-def _object_colours(episode: Episode) -> list[str]:
-    """Return the colour words that mean the object of the task, as the record lists them."""
-    listed = (episode.sim_state or {}).get("colours", ())
-    return [str(word) for word in listed] if isinstance(listed, list | tuple) else []
 
 
 WORLD_PERTURBATIONS = (*map(_perturbation, EDITS), world_object_colour)

@@ -1,6 +1,6 @@
 """What a world offers, and the catalog; a simulator is imported when an episode needs it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from rewardlab.core.catalog import find
@@ -17,11 +17,8 @@ class World(Protocol):
         """
 
 
-class OpenWorld(Protocol):
-    """How a simulator opens the world of a record."""
-
-    def __call__(self, record: Mapping[str, object]) -> World:
-        """Return the world in which the recorded rollout happened; DataError if it cannot be rebuilt here."""
+# From the record of a rollout to the world in which it happened; DataError if that cannot be rebuilt here.
+OpenWorld = Callable[[Mapping[str, object]], World]
 
 
 def _metaworld(record: Mapping[str, object]) -> World:

@@ -54,8 +54,9 @@ def collect_rollouts(
                 spent.update(episode.seconds)
                 if not quiet:
                     _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
-        if not quiet:
-            _show_shares(spent)
+        total = sum(spent.values())
+        if total and not quiet:
+            print("time: " + ", ".join(f"{name} {spent[name] / total:.0%}" for name in spent), file=sys.stderr)
         return _write_splits(plan)
 
 
@@ -73,7 +74,7 @@ def _repair(plan: Collection, planned: list[PlannedEpisode]) -> int:
     names = [json.loads(line)["file_name"] for line in lines if line.endswith("\n")]
     whole = (plan.out / "splits").exists()
     torn = None if whole or not names else names[-1]
-    kept = [line for line, name in zip(lines, names) if name != torn]
+    kept = [line for line, name in zip(lines, names, strict=False) if name != torn]
     with atomic_write(path) as partial:
         partial.write_text("".join(kept), encoding="utf-8")
     done = list(dict.fromkeys(name for name in names if name != torn))
@@ -102,9 +103,3 @@ def _show_progress(done: int, total: int, rate: float) -> None:
         print(f"\r{line} ", end=end, file=stream, flush=True)
     elif done == total or done % max(1, total // 10) == 0:
         print(line, file=sys.stderr)
-
-
-def _show_shares(spent: "Counter[str]") -> None:
-    total = sum(spent.values())
-    if total:
-        print("time: " + ", ".join(f"{name} {spent[name] / total:.0%}" for name in spent), file=sys.stderr)

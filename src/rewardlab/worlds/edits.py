@@ -39,21 +39,8 @@ def _sign(rng: Generator) -> int:
     return 1 if rng.random() < 0.5 else -1
 
 
-def _camera_pose(pose: tuple[float, float, float], rng: Generator) -> EditAmounts:
-    azimuth, elevation, distance = pose
-    return (_sign(rng) * azimuth, _sign(rng) * elevation, distance)
-
-
-def _lamp(lamp: tuple[float, float], rng: Generator) -> EditAmounts:
-    return (_sign(rng) * lamp[0], lamp[1])
-
-
 def _tint(strength: float, rng: Generator) -> EditAmounts:
     return tuple(float(1 + strength * (part - 1)) for part in 3 * rng.dirichlet((3.0, 3.0, 3.0)))
-
-
-def _equal_rgb(factor: float, rng: Generator) -> EditAmounts:
-    return (factor,) * 3
 
 
 def _seeded(amount: float, rng: Generator) -> EditAmounts:
@@ -69,25 +56,23 @@ def _embodiment(change: tuple[int, float, float], rng: Generator) -> EditAmounts
     return (arm, thickness ** _sign(rng), *_arm_paint(opacity, rng))
 
 
-def _fixed(amount: float, rng: Generator) -> EditAmounts:
-    return (amount,)
-
-
 # fmt: off
 EDITS = (
     WorldEdit("visual", "world_camera",
-              "The camera stands elsewhere and is aimed at the work again, for the whole clip.", "camera", _camera_pose,
+              "The camera stands elsewhere and is aimed at the work again, for the whole clip.", "camera",
+              lambda pose, rng: (_sign(rng) * pose[0], _sign(rng) * pose[1], pose[2]),
               "azimuth and elevation in degrees, and distance factor",
               ((5, 2, 1.0), (12, 5, 1.05), (22, 9, 1.1), (35, 14, 1.2))),
     WorldEdit("visual", "world_fov", "The camera has a wider lens: the work is smaller in the picture.",
-              "fov", _fixed, "factor of the field of view", (1.08, 1.2, 1.4, 1.7), "none"),
+              "fov", lambda factor, _rng: (factor,), "factor of the field of view", (1.08, 1.2, 1.4, 1.7), "none"),
     WorldEdit("visual", "world_light_position", "The lamps stand elsewhere and one of them does more of the lighting.",
-              "light_position", _lamp, "azimuth in degrees and fraction of light from one lamp",
+              "light_position", lambda lamp, rng: (_sign(rng) * lamp[0], lamp[1]),
+              "azimuth in degrees and fraction of light from one lamp",
               ((30, 0.2), (60, 0.4), (110, 0.65), (160, 0.9))),
     WorldEdit("visual", "world_light_colour", "The lamps shine in another colour.",
               "light", _tint, "strength of a tint", (0.15, 0.3, 0.5, 0.7)),
     WorldEdit("visual", "world_light_intensity", "The lamps are dimmed.",
-              "light", _equal_rgb, "factor of the light", (0.8, 0.6, 0.42, 0.28), "none"),
+              "light", lambda factor, _rng: (factor,) * 3, "factor of the light", (0.8, 0.6, 0.42, 0.28), "none"),
     WorldEdit("domain", "world_table_texture", "The table has another top, under the same light.",
               "table_texture", _seeded, "opacity of another texture", (0.25, 0.5, 0.75, 1.0)),
     WorldEdit("domain", "world_floor_texture", "The room has another floor.",
@@ -101,7 +86,7 @@ EDITS = (
     WorldEdit("domain", "world_distractors", "Objects that nobody asked for lie on the table, away from the work.",
               "distractors", _seeded, "objects added", (1, 2, 4, 6)),
     WorldEdit("domain", "world_goal_hidden", "The marker that shows the goal fades; only for worlds that show one.",
-              "goal_hidden", _fixed, "opacity of the goal marker", (0.7, 0.45, 0.2, 0.0), "none"),
+              "goal_hidden", lambda alpha, _rng: (alpha,), "opacity of the goal marker", (0.7, 0.45, 0.2, 0.0), "none"),
     WorldEdit("domain", "world_goal_decoys", "Markers that look like the goal's float where the goal is not.",
               "goal_decoys", _seeded, "markers added", (1, 2, 3, 4)),
 )

@@ -41,7 +41,7 @@ def in_rendering_thread(function: Callable[Given, Made]) -> Callable[Given, Made
 
 
 @cache
-def _rendering_thread(process: int) -> ThreadPoolExecutor:
+def _rendering_thread(_process: int) -> ThreadPoolExecutor:
     """Return the thread of this process; the number is the key of the cache, for a fork has no threads."""
     return ThreadPoolExecutor(1, _THREAD)
 
@@ -65,7 +65,7 @@ def make_current() -> None:
 
 
 @cache
-def _context(process: int) -> Any:
+def _context(_process: int) -> Any:
     """Return the context of this process; the number is the key of the cache, so that no fork shares a context."""
     name = backend()
     try:

@@ -34,6 +34,17 @@ SHAPE_NAMES = {
 # fmt: on
 
 
+# The corners of the shapes with straight sides.
+_ANGLES, _RADII = np.arange(10) * np.pi / 5 - np.pi / 2, np.where(np.arange(10) % 2, 22, 54)  # of the star
+_CROSS = ((50, 14), (78, 14), (78, 50), (114, 50), (114, 78), (78, 78), (78, 114), (50, 114), (50, 78))
+_CORNERS = {
+    "box": np.array([(20, 36), (108, 36), (108, 104), (20, 104)], np.int32),
+    "cone": np.array([(64, 12), (112, 112), (16, 112)], np.int32),
+    "cross": np.array([*_CROSS, (14, 78), (14, 50), (50, 50)], np.int32),
+    "star": (64 + _RADII[:, None] * np.stack([np.cos(_ANGLES), np.sin(_ANGLES)], axis=1)).astype(np.int32),
+}
+
+
 @dataclass(frozen=True)
 class Distractor:
     """What a distractor looks like; `radius` is a fraction of the height of the picture, `angle` in degrees."""
@@ -65,7 +76,7 @@ def silhouette(shape: str) -> Floats:
         cv2.ellipse(canvas, (64, 24), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
         cv2.ellipse(canvas, (64, 106), (30, 10), 0, 0, 360, 255, -1, cv2.LINE_AA)
     else:
-        cv2.fillPoly(canvas, [_corners(shape)], 255, cv2.LINE_AA)
+        cv2.fillPoly(canvas, [_CORNERS[shape]], 255, cv2.LINE_AA)
     return np.asarray(canvas / 255, np.float32)
 
 
@@ -92,22 +103,6 @@ def render_sprite(distractor: Distractor, side: int) -> tuple[Floats, Floats]:
     return np.clip(colour, 0, 255), opacity
 
 
-def _corners(shape: str) -> NDArray[np.int32]:
-    """Return the corners of the shapes with straight sides."""
-    if shape == "box":
-        points = [(20, 36), (108, 36), (108, 104), (20, 104)]
-    elif shape == "cone":
-        points = [(64, 12), (112, 112), (16, 112)]
-    elif shape == "cross":
-        points = [(50, 14), (78, 14), (78, 50), (114, 50), (114, 78), (78, 78), (78, 114), (50, 114), (50, 78)]
-        points += [(14, 78), (14, 50), (50, 50)]
-    else:
-        angles = np.arange(10) * np.pi / 5 - np.pi / 2
-        radii = np.where(np.arange(10) % 2, 22, 54)
-        return np.stack([64 + radii * np.cos(angles), 64 + radii * np.sin(angles)], axis=1).astype(np.int32)
-    return np.array(points, np.int32)
-
-
 _MAX_OBJECTS = 8
 _TRIES = 400  # places looked at for each object
 _CLEARANCE = 0.02  # heights between an object and anything that ever moves
@@ -122,7 +117,7 @@ _CLEARANCE = 0.02  # heights between an object and anything that ever moves
     randomness="per_clip",
     label="keeps_if",
 )
-def distractor_objects(episode: Episode, count: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def distractor_objects(episode: Episode, count: int, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """Somebody left other objects lying about, away from the robot's path and not of the kind that is asked for."""
     frames = episode.frames
     words = set(words_of(episode.instruction))
@@ -132,9 +127,11 @@ def distractor_objects(episode: Episode, count: int, rng: Generator, dataset: Ep
     candidates = rng.random((_MAX_OBJECTS, _TRIES, 2))
     free = _free_places(frames)
     layer = np.zeros((*frames.shape[1:3], 4), np.float32)
-    for distractor, points in zip(distractors[:count], candidates):
+    for distractor, points in zip(distractors[:count], candidates[:count], strict=True):
         _paste(layer, distractor, _take_place(free, distractor.radius, points, count), frames)
-    return PerturbedEpisode(with_frames(episode, _blend(frames, layer)), "same")
+    transparency = 1 - layer[..., 3:]
+    blended = [np.clip(frame * transparency + layer[..., :3], 0, 255).astype(np.uint8) for frame in frames]
+    return PerturbedEpisode(with_frames(episode, np.stack(blended)), "same")
 
 
 def _free_places(frames: Frames) -> NDArray[np.uint8]:
@@ -175,8 +172,3 @@ def _paste(layer: Floats, distractor: Distractor, place: tuple[float, float], fr
     total *= 1 - opacity[..., None]
     total[..., :3] += opacity[..., None] * colour * np.clip(brightness, 0.35, 1.1)
     total[..., 3] += opacity
-
-
-def _blend(frames: Frames, layer: Floats) -> Frames:
-    transparency = 1 - layer[..., 3:]
-    return np.stack([np.clip(frame * transparency + layer[..., :3], 0, 255).astype(np.uint8) for frame in frames])

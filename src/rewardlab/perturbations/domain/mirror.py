@@ -19,24 +19,10 @@ _SIDES = re.compile(rf"\b({'|'.join(_OPPOSITE)})\b", re.IGNORECASE)
 _NO_SIDE = re.compile(
     r"\b(right (away|now|after|before|amount|order)|all right|left (over|in|behind)|(is|are|be) left)\b", re.I
 )
-_WRITING = frozenset(
-    [
-        "letter",
-        "letters",
-        "word",
-        "words",
-        "text",
-        "label",
-        "labels",
-        "read",
-        "write",
-        "spell",
-        "number",
-        "numbers",
-        "digit",
-        "digits",
-    ]
-)
+_WRITING = {
+    *("letter", "letters", "word", "words", "text", "label", "labels", "read", "write", "spell"),
+    *("number", "numbers", "digit", "digits"),
+}
 
 
 @on_episode(
@@ -47,7 +33,7 @@ _WRITING = frozenset(
     based_on="label consistency",
     label="keeps_if",
 )
-def mirror(episode: Episode, axis: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def mirror(episode: Episode, _axis: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
     text = episode.instruction
     if _NO_SIDE.search(text) or re.search(r"anti-?clockwise|counter-clockwise", text, re.IGNORECASE):
@@ -55,10 +41,10 @@ def mirror(episode: Episode, axis: str, rng: Generator, dataset: Episodes) -> Pe
     if written := _WRITING.intersection(words_of(text)):
         raise NotApplicable(f"the instruction is about writing ({sorted(written)[0]!r}), unreadable in a mirror")
     flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
-    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(_other_side, text)), "same")
 
+    def other_side(match: re.Match[str]) -> str:
+        word = match.group()
+        other = _OPPOSITE[word.lower()]
+        return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other
 
-def _other_side(match: re.Match[str]) -> str:
-    word = match.group()
-    other = _OPPOSITE[word.lower()]
-    return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other
+    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(other_side, text)), "same")

@@ -1,5 +1,7 @@
 """Another background, table or arm colour, from procedural textures."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.random import Generator
@@ -8,7 +10,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.guards import (
     Mask,
     MotionSegmentation,
@@ -60,50 +62,48 @@ _MIN_ARM = 0.005  # fraction of the picture
 _ARM_TINT = 18.0  # distance in Lab a and b from the arm's usual tint
 _SAME_COLOUR = 10.0  # Lab distance within which two pixels show the same surface
 
-
-@on_episode(
+_surface = partial(
+    on_frames,
     "domain",
-    channel="frames",
     parameter="opacity",
     table=(0.25, 0.5, 0.75, 1.0),
-    based_on="COLOSSEUM background",
     randomness="per_clip",
     label="keeps_if",
 )
-def background_replace(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+
+
+@_surface(based_on="COLOSSEUM background")
+def background_replace(frames: Frames, opacity: float, rng: Generator) -> Frames:
     """The robot works in another room: all that is off the table and well away from its motion is replaced."""
-    frames = episode.frames
     scene = segment_motion(frames)
     table = convex_hull(table_region(scene.background))
     if table.mean() < _MIN_TABLE:
         raise NotApplicable("no table is found, so the background cannot be told from what the robot works on")
-    far = (1 - dilate(scene.moving, _HALO)) & (1 - _with_objects(table))
+    # With room for what stands on the table: more upwards than to the sides.
+    up, side = max(1, round(_OBJECT_HEIGHT * len(table))), max(1, round(0.03 * len(table)))
+    used = np.asarray(cv2.dilate(table, np.ones((side + 1 + up, 2 * side + 1), np.uint8), anchor=(side, side)))
+    far = (1 - dilate(scene.moving, _HALO)) & (1 - used)
     _require_area(float(far.mean()), "background")
     soft = cv2.GaussianBlur(resize_mask(far, frames), (0, 0), 5 * frames.shape[1] / 256)
     texture = procedural_texture(frames.shape[1:3], rng)
-    return _painted(episode, frames, [(opacity * soft, texture)] * len(frames))
+    return _painted(frames, [(opacity * soft, texture)] * len(frames))
 
 
-@on_episode(
-    "domain",
-    channel="frames",
-    parameter="opacity",
-    table=(0.25, 0.5, 0.75, 1.0),
-    based_on="COLOSSEUM table",
-    randomness="per_clip",
-    label="keeps_if",
-)
-def table_texture(episode: Episode, opacity: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@_surface(based_on="COLOSSEUM table")
+def table_texture(frames: Frames, opacity: float, rng: Generator) -> Frames:
     """The table has another top; what lies on it, what moves over it and the shadows stay."""
-    frames = episode.frames
     scene = segment_motion(frames)
     table = table_region(scene.background)
     _require_area(float(table.mean()), "table")
     bare = [table & ~dilate(mask.astype(np.uint8), 0.008).astype(bool) for mask in scene.foreground]
-    light = float(np.median(cv2.cvtColor(scene.background, cv2.COLOR_RGB2GRAY)[table]))
+    light = max(float(np.median(cv2.cvtColor(scene.background, cv2.COLOR_RGB2GRAY)[table])), 1.0)
     texture = procedural_texture(frames.shape[1:3], rng)
-    layers = [(opacity * _soft(mask, frames), _shaded(texture, frame, light)) for mask, frame in zip(bare, frames)]
-    return _painted(episode, frames, layers)
+    layers = []
+    for mask, frame in zip(bare, frames, strict=True):
+        shade = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY).astype(np.float32) / light
+        shaded = np.asarray(np.clip(texture * np.clip(shade, 0.2, 1.6)[..., None], 0, 255))
+        layers.append((opacity * _soft(mask, frames), shaded))
+    return _painted(frames, layers)
 
 
 @on_episode(
@@ -115,7 +115,9 @@ def table_texture(episode: Episode, opacity: float, rng: Generator, dataset: Epi
     randomness="per_clip",
     label="keeps_if",
 )
-def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def robot_recolour(
+    episode: Episode, paint: tuple[float, float], rng: Generator, _dataset: Episodes
+) -> PerturbedEpisode:
     """The arm has another colour: what moves and is large or reaches in from the edge is painted over."""
     require_no_colour(episode.instruction)
     degrees, strength = paint
@@ -124,8 +126,8 @@ def robot_recolour(episode: Episode, paint: tuple[float, float], rng: Generator,
     arms = _arm_masks(segment_motion(frames))
     if max(float(arm.mean()) for arm in arms) < _MIN_ARM:
         raise NotApplicable("nothing that moves is large enough or reaches in from the edge, so no arm is found")
-    layers = [(_soft(arm, frames), _repainted(frame, degrees, strength, hue)) for arm, frame in zip(arms, frames)]
-    return _painted(episode, frames, layers)
+    looks = [(_soft(a, frames), _repainted(f, degrees, strength, hue)) for a, f in zip(arms, frames, strict=True)]
+    return PerturbedEpisode(with_frames(episode, _painted(frames, looks)), "same")
 
 
 def _require_area(area: float, what: str) -> None:
@@ -133,28 +135,16 @@ def _require_area(area: float, what: str) -> None:
         raise NotApplicable(f"the {what} is {area:.1%} of the picture, but {_MIN_AREA:.0%} are needed")
 
 
-def _with_objects(table: NDArray[np.uint8]) -> NDArray[np.uint8]:
-    """Return the table with room for what stands on it: more upwards than to the sides."""
-    up, side = max(1, round(_OBJECT_HEIGHT * len(table))), max(1, round(0.03 * len(table)))
-    return np.asarray(cv2.dilate(table, np.ones((side + 1 + up, 2 * side + 1), np.uint8), anchor=(side, side)))
-
-
 def _soft(mask: NDArray[np.bool_], frames: Frames) -> Mask:
     return np.asarray(cv2.GaussianBlur(resize_mask(mask, frames), (0, 0), frames.shape[1] / 256))
 
 
-def _painted(episode: Episode, frames: Frames, layers: list[tuple[Mask, Frames]]) -> PerturbedEpisode:
-    """Return the episode with a new look laid over each frame where its mask is."""
+def _painted(frames: Frames, layers: list[tuple[Mask, Frames]]) -> Frames:
+    """Return the frames with a new look laid over each where its mask is."""
     result = np.empty_like(frames)
-    for target, frame, (mask, new) in zip(result, frames, layers):
+    for target, frame, (mask, new) in zip(result, frames, layers, strict=True):
         target[:] = np.round(frame + mask[..., None] * (new.astype(np.float32) - frame))
-    return PerturbedEpisode(with_frames(episode, result), "same")
-
-
-def _shaded(texture: Frames, frame: Frames, light: float) -> Frames:
-    """Return the texture under the light and shadow of the frame."""
-    shade = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY).astype(np.float32) / max(light, 1.0)
-    return np.asarray(np.clip(texture * np.clip(shade, 0.2, 1.6)[..., None], 0, 255))
+    return result
 
 
 def _arm_masks(scene: MotionSegmentation) -> list[NDArray[np.bool_]]:
@@ -165,12 +155,13 @@ def _arm_masks(scene: MotionSegmentation) -> list[NDArray[np.bool_]]:
     arms = [_large_or_at_edge(mask) for mask in scene.foreground]
     frames = [_lab(frame) for frame in scene.frames]
     background, table = _lab(scene.background), table_region(scene.background)
-    pixels = np.concatenate([frame[arm] for frame, arm in zip(frames, arms)])
+    pixels = np.concatenate([frame[arm] for frame, arm in zip(frames, arms, strict=True)])
     if not len(pixels):
         return arms
     tint = np.median(pixels[:, 1:], axis=0)
     table_colour = np.median(background[table], axis=0) if table.any() else np.full(3, np.inf, np.float32)
-    return [_of_tint(arm, frame[arm], background[arm], tint, table_colour) for frame, arm in zip(frames, arms)]
+    shown = zip(frames, arms, strict=True)
+    return [_of_tint(arm, frame[arm], background[arm], tint, table_colour) for frame, arm in shown]
 
 
 def _large_or_at_edge(foreground: NDArray[np.bool_]) -> NDArray[np.bool_]:

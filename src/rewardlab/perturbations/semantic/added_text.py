@@ -1,6 +1,7 @@
 """Text around the goal: politeness, unrelated facts, claims of success, injections."""
 
 from collections.abc import Sequence
+from functools import partial
 
 from numpy.random import Generator
 
@@ -32,13 +33,13 @@ _OTHER_OBJECTS = (
     "The library has a new globe.",
 )
 
+_added_text = partial(on_instruction, "semantic", randomness="per_clip")
 
-@on_instruction(
-    "semantic",
+
+@_added_text(
     parameter="how much is said around the goal",
     table=("one word", "a clause", "a sentence", "four sentences"),
     based_on="HELM filler words",
-    randomness="per_clip",
 )
 def polite_filler(text: str, amount: str, rng: Generator) -> str:
     """The operator is polite, then chatty; the goal is the same."""
@@ -54,12 +55,10 @@ def polite_filler(text: str, amount: str, rng: Generator) -> str:
     return asked if amount == "a sentence" else " ".join([asked, *thanks])
 
 
-@on_instruction(
-    "semantic",
+@_added_text(
     parameter="unrelated facts, and facts about other objects",
     table=((1, 0), (2, 0), (2, 1), (2, 4)),
     based_on="CheckList INV, reWordBench",
-    randomness="per_clip",
 )
 def irrelevant_detail(text: str, counts: tuple[int, int], rng: Generator) -> str:
     """Facts that have nothing to do with the goal are told along with it."""
@@ -96,17 +95,15 @@ _INJECTIONS = (
 @on_instruction(
     "semantic", parameter="sentences that claim success", table=(1, 2, 3, 4), based_on="LIBERO-plus text claims"
 )
-def completion_claim(text: str, count: int, rng: Generator) -> str:
+def completion_claim(text: str, count: int, _rng: Generator) -> str:
     """The instruction claims that the task is done; the video says what it said before."""
     return " ".join([as_sentence(text), *_CLAIMS[:count]])
 
 
-@on_instruction(
-    "semantic",
+@_added_text(
     parameter="leaked tokens, and whether a file name is among them",
     table=((1, False), (2, False), (4, False), (8, True)),
     based_on="LIBERO-plus issues 64 and 65",
-    randomness="per_clip",
 )
 def metadata_leak(text: str, amount: tuple[int, bool], rng: Generator) -> str:
     """Simulator settings and a telling file name leak into the instruction."""
@@ -116,13 +113,7 @@ def metadata_leak(text: str, amount: tuple[int, bool], rng: Generator) -> str:
     return " ".join([text.strip(), *leaked])
 
 
-@on_instruction(
-    "semantic",
-    parameter="how the answer is dictated",
-    table=_INJECTIONS,
-    based_on="indirect prompt injection",
-    randomness="per_clip",
-)
+@_added_text(parameter="how the answer is dictated", table=_INJECTIONS, based_on="indirect prompt injection")
 def prompt_injection(text: str, order: str, rng: Generator) -> str:
     """The instruction tells the model which score to give, the best or the worst one."""
     return f"{as_sentence(text)} {order.format(level=(1, 5)[int(rng.integers(2))])}"

@@ -1,7 +1,7 @@
 """Negated, extended, vague, or another task."""
 
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 
 from numpy.random import Generator
 
@@ -32,12 +32,7 @@ from rewardlab.perturbations.semantic.instruction_parser import (
 from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, NOUNS, VAGUE_NOUNS, VERBS, find_noun
 
 _SMALL_OBJECTS = ("a paper clip", "a coin", "a rubber band", "a postage stamp")
-_BIG_STEPS = (
-    "fill a bucket with sand",
-    "hang a scarf on a hook",
-    "set up a chess board",
-    "wrap a present in paper",
-)
+_BIG_STEPS = ("fill a bucket with sand", "hang a scarf on a hook", "set up a chess board", "wrap a present in paper")
 _NONSENSE = (
     "glorp the wug under the snarf",
     "paint the silence with seven loud triangles",
@@ -51,20 +46,25 @@ _FUNCTION_WORDS = {
 }
 _VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun in NOUNS for word in noun.split()}
 
+_changed_goal = partial(on_episode, "semantic", channel="instruction", label="changes", expect="relabel")
 
-@on_episode(
-    "semantic",
-    channel="instruction",
+
+@_changed_goal(
     parameter="how it is negated",
     table=("explicit", "embedded", "double", "exception"),
     based_on="CheckList negation, NL-Aug negate_strengthen",
-    label="changes",
-    expect="relabel",
 )
-def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def negation(episode: Episode, style: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The goal is negated, so what reached it now fails and doing nothing succeeds; negated twice, it is the goal."""
     command = parse(episode.instruction)
-    negated = replace(episode, instruction=_negate(command, style))
+    doing = command.join([clause.with_verb_form(gerund(clause.verb)) for clause in command.clauses])
+    texts = {
+        "explicit": f"do not {command.text}",
+        "embedded": f"be careful to avoid {doing}",
+        "double": f"do not fail to {command.text}",
+        "exception": f"you may do anything except {command.text}",
+    }
+    negated = replace(episode, instruction=command.write(texts[style]))
     if style == "double":
         return PerturbedEpisode(negated, "same")
     if is_known_success(episode.label):
@@ -74,28 +74,15 @@ def negation(episode: Episode, style: str, rng: Generator, dataset: Episodes) ->
     raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
 
 
-def _negate(command: Command, style: str) -> str:
-    if style == "explicit":
-        return command.write(f"do not {command.text}")
-    if style == "embedded":
-        doing = command.join([clause.with_verb_form(gerund(clause.verb)) for clause in command.clauses])
-        return command.write(f"be careful to avoid {doing}")
-    if style == "double":
-        return command.write(f"do not fail to {command.text}")
-    return command.write(f"you may do anything except {command.text}")
-
-
-@on_episode(
-    "semantic",
-    channel="instruction",
+@_changed_goal(
     parameter="small and big steps added",
     table=((1, 0), (2, 0), (0, 1), (0, 2)),
     based_on="RoboReward near misses",
     randomness="per_clip",
-    label="changes",
-    expect="relabel",
 )
-def added_requirement(episode: Episode, counts: tuple[int, int], rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def added_requirement(
+    episode: Episode, counts: tuple[int, int], rng: Generator, _dataset: Episodes
+) -> PerturbedEpisode:
     """Something more is asked for that nobody did."""
     small, big = counts
     objects = _unsaid(_SMALL_OBJECTS, episode, rng)[:small]
@@ -124,15 +111,11 @@ def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[s
     return sorted(drawn, key=lambda extra: bool(said & words_of(extra)))
 
 
-@on_episode(
-    "semantic",
-    channel="instruction",
+@_changed_goal(
     parameter="pool of other tasks",
     table=("same subset", "whole dataset", "other subset", "nonsense"),
     based_on="Robometer confusion matrix",
     randomness="per_clip",
-    label="changes",
-    expect="relabel",
     uses_dataset=True,
 )
 def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
@@ -170,7 +153,7 @@ def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
 def _surely_differ(one: str, other: str) -> bool:
     """Tell whether two instructions name no common object, nor one that may be a part or a kind of the other's."""
     first, second = _nouns_in(one), _nouns_in(other)
-    if not (_any_known(first) and _any_known(second)) or (first | second) & VAGUE_NOUNS:
+    if not (any(map(find_noun, first)) and any(map(find_noun, second))) or (first | second) & VAGUE_NOUNS:
         return False
     return not (first & (second | _synonyms_and_hypernyms(second)) or second & _synonyms_and_hypernyms(first))
 
@@ -179,10 +162,6 @@ def _surely_differ(one: str, other: str) -> bool:
 def _nouns_in(text: str) -> frozenset[str]:
     words = words_of(text) - _FUNCTION_WORDS - _VERBS_ONLY - set(COLOUR_CONTRASTS)
     return frozenset(word[:-1] if find_noun(word) and word not in NOUNS else word for word in words)
-
-
-def _any_known(nouns: frozenset[str]) -> bool:
-    return any(find_noun(noun) for noun in nouns)
 
 
 def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
@@ -203,7 +182,7 @@ def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
     label="unknown",
     expect="undefined",
 )
-def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def ambiguous_reference(episode: Episode, unsaid: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The instruction no longer says which object or where; the answer should become less sure."""
     text = "do it" if unsaid == "everything" else _say_less(parse(episode.instruction), unsaid)
     if text.lower() == episode.instruction.strip().lower():
@@ -212,21 +191,15 @@ def ambiguous_reference(episode: Episode, unsaid: str, rng: Generator, dataset: 
 
 
 def _say_less(command: Command, unsaid: str) -> str:
-    plain = command.map_noun_phrases(_without_adjectives)
+    plain = command.map_noun_phrases(lambda noun_phrase: replace(noun_phrase, adjectives=()))
     if unsaid == "adjectives":
         return write_if_changed(command, plain.text, "there is no adjective to leave out")
     if unsaid == "adjectives and places":
         bare = plain.map_clauses(lambda clause: Clause(clause.verb, replace(clause.object, modifiers=())))
         return write_if_changed(command, bare.text, "there is no location to leave out", beyond=plain.text)
-    vague = command.map_clauses(lambda clause: Clause(clause.verb, _IT, _vague_phrases(clause.prep_phrases)))
+    it = NounPhrase("", (), "it")
+    vague = command.map_clauses(lambda clause: Clause(clause.verb, it, _vague_phrases(clause.prep_phrases)))
     return write_if_changed(command, vague.text, "it names no object")
-
-
-_IT = NounPhrase("", (), "it")
-
-
-def _without_adjectives(noun_phrase: NounPhrase) -> NounPhrase:
-    return replace(noun_phrase, adjectives=())
 
 
 def _vague_phrases(phrases: tuple[PrepPhrase, ...]) -> tuple[PrepPhrase, ...]:

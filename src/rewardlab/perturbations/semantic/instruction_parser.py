@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS, NOUNS, VERBS, Locative, find_noun
@@ -34,12 +35,8 @@ def participle(verb: str) -> str:
 
 
 def _inflect(verb: str, form: Callable[[str], str]) -> str:
-    return " and ".join(form(first) + rest for first, rest in map(_first_word, verb.split(" and ")))
-
-
-def _first_word(phrase: str) -> tuple[str, str]:
-    first, space, rest = phrase.partition(" ")
-    return first, space + rest
+    phrases = (phrase.partition(" ") for phrase in verb.split(" and "))
+    return " and ".join(form(first) + space + rest for first, space, rest in phrases)
 
 
 def _ing(word: str) -> str:
@@ -66,11 +63,13 @@ def is_plural(noun: str) -> bool:
 
 def fix_articles(text: str) -> str:
     """Write "a" or "an" as the next word asks for."""
-    return _ARTICLE.sub(lambda found: found[1] + ("n " if _starts_with_vowel(found[2].lower()) else " "), text)
 
+    def article(found: re.Match[str]) -> str:
+        word = found[2].lower()
+        vowel = word[0] in "aeiou" and not word.startswith(_SAID_WITH_CONSONANT)
+        return found[1] + ("n " if vowel or word.startswith(_SAID_WITH_VOWEL) else " ")
 
-def _starts_with_vowel(word: str) -> bool:
-    return word.startswith(_SAID_WITH_VOWEL) or (word[0] in "aeiou" and not word.startswith(_SAID_WITH_CONSONANT))
+    return _ARTICLE.sub(article, text)
 
 
 def capitalised(text: str) -> str:
@@ -175,11 +174,6 @@ class Command:
         return self.join([clause.text for clause in self.clauses])
 
     @property
-    def text_as_written(self) -> str:
-        """Return the command with the capital and the punctuation that the sentence had."""
-        return self.write(self.text)
-
-    @property
     def adjectives(self) -> list[str]:
         """Return all adjectives in reading order."""
         found: list[str] = []
@@ -210,14 +204,10 @@ class Command:
         return (capitalised(text) if self.capital else text) + self.ending
 
 
-def _same_preposition(phrase: PrepPhrase) -> str:
-    return phrase.preposition
-
-
 def map_clause_noun_phrases(
     clause: Clause,
     change: Callable[[NounPhrase], NounPhrase],
-    preposition: Callable[[PrepPhrase], str] = _same_preposition,
+    preposition: Callable[[PrepPhrase], str] = attrgetter("preposition"),
 ) -> Clause:
     """Return the clause with every noun phrase changed, in reading order, and with other prepositions where asked."""
 
@@ -255,6 +245,7 @@ _NOT_IN_A_NOUN_PHRASE = {
     *("do", "don't", "very", "there", "here", "you", "i", "he", "she", "they", "we", "than", "also", "before"),
     *("after", "away", "together", "apart", "back", ",", *PRONOUNS),
 }
+_NO_ADVERBS = {"jelly", "fly", "butterfly", "curly", "smelly", "belly"}
 _LOWERCASE_WORDS = KNOWN_WORDS | DETERMINERS | PRONOUNS
 _LOWERCASE_WORDS |= {word for name in (*_PREPOSITIONS, *DIRECTIONS) for word in name.split()}
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9'’-]*")
@@ -274,13 +265,10 @@ def parse(text: str) -> Command:
     odd = next((word for word in words if word != "," and not _PLAIN_WORD.fullmatch(word)), None)
     if odd or not words:
         raise NotApplicable(f"cannot parse {_abbreviated(text)}: {_abbreviated(odd or '')} is not a plain word")
-    clauses, conjunctions = _read_clauses([words[0].lower(), *map(_lowercase_if_known, words[1:])], text)
+    # Names keep their capitals.
+    lowered = (word.lower() if word.lower() in _LOWERCASE_WORDS else word for word in words[1:])
+    clauses, conjunctions = _read_clauses([words[0].lower(), *lowered], text)
     return Command(tuple(clauses), tuple(conjunctions), body[0].isupper(), body[len(bare) :])
-
-
-def _lowercase_if_known(word: str) -> str:
-    """Return a word of the lexicon in lower case; names keep their capitals."""
-    return word.lower() if word.lower() in _LOWERCASE_WORDS else word
 
 
 def write_if_changed(command: Command, text: str, problem: str, beyond: str = "") -> str:
@@ -337,28 +325,23 @@ def _read_clause(verb: str, words: list[str]) -> Clause:
     for preposition, name in named[1:]:
         describes = preposition == "of" or (settled and preposition in STATIC_PREPOSITIONS)
         phrase = PrepPhrase(preposition, name)
-        clause = _describe(clause, phrase) if describes else _extend(clause, phrase)
+        clause = (
+            _describe(clause, phrase) if describes else replace(clause, prep_phrases=(*clause.prep_phrases, phrase))
+        )
         settled = settled or preposition in STATIC_PREPOSITIONS
     return clause
 
 
-def _extend(clause: Clause, phrase: PrepPhrase) -> Clause:
-    return replace(clause, prep_phrases=(*clause.prep_phrases, phrase))
-
-
 def _describe(clause: Clause, phrase: PrepPhrase) -> Clause:
     """Attach a phrase to the noun phrase just before it."""
-    if not clause.prep_phrases:
-        return replace(clause, object=_with_modifier(clause.object, phrase))
-    last = clause.prep_phrases[-1]
-    if last.object is None:
+    noun_phrase = clause.prep_phrases[-1].object if clause.prep_phrases else clause.object
+    if noun_phrase is None:
         raise NotApplicable(f"cannot parse: {phrase.text!r} describes nothing")
-    described = replace(last, object=_with_modifier(last.object, phrase))
-    return replace(clause, prep_phrases=(*clause.prep_phrases[:-1], described))
-
-
-def _with_modifier(noun_phrase: NounPhrase, phrase: PrepPhrase) -> NounPhrase:
-    return replace(noun_phrase, modifiers=(*noun_phrase.modifiers, phrase))
+    described = replace(noun_phrase, modifiers=(*noun_phrase.modifiers, phrase))
+    if not clause.prep_phrases:
+        return replace(clause, object=described)
+    *before, last = clause.prep_phrases
+    return replace(clause, prep_phrases=(*before, replace(last, object=described)))
 
 
 def _split_at_prepositions(words: list[str]) -> list[tuple[str, list[str]]]:
@@ -395,16 +378,13 @@ def _read_noun_phrase(words: list[str]) -> NounPhrase:
     lowered = [word.lower() for word in rest]
     if len(rest) == 1 and lowered[0] in PRONOUNS:
         return NounPhrase("", (), lowered[0])
-    bad = any(word in _NOT_IN_A_NOUN_PHRASE | DETERMINERS or _is_adverb(word) for word in lowered)
+    adverbs = {word for word in lowered if word.endswith("ly")} - _NO_ADVERBS
+    bad = adverbs or (_NOT_IN_A_NOUN_PHRASE | DETERMINERS).intersection(lowered)
     measured = any(word[0].isdigit() for word in rest[1:])
     if not rest or bad or measured or len(rest) > _MAX_NAME_WORDS:
         raise NotApplicable(f"cannot parse: {_abbreviated(' '.join(words))} does not name one object")
     size = next((n for n in (3, 2) if " ".join(lowered[-n:]) in NOUNS), 1)
     return NounPhrase(determiner, tuple(rest[:-size]), " ".join(rest[-size:]))
-
-
-def _is_adverb(word: str) -> bool:
-    return word.endswith("ly") and word not in {"jelly", "fly", "butterfly", "curly", "smelly", "belly"}
 
 
 def _abbreviated(text: str) -> str:

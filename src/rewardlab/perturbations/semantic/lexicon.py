@@ -286,22 +286,9 @@ _NEAR_WORDS = {
     *("gate", "slate", "rug", "hug", "bug", "mud", "hut", "but", "our", "out", "kid", "bid", "pool", "foil"),
 }
 # A slip of the pen must not turn one of these into another.
-KNOWN_WORDS = frozenset(
-    word
-    for phrase in (
-        *VERBS,
-        *NOUNS,
-        *COLOUR_CONTRASTS,
-        *OPPOSITE_DIRECTIONS,
-        *OPPOSITE_PREPOSITIONS,
-        *PREPOSITION_SYNONYMS,
-        *VAGUE_NOUNS,
-        "not",
-        "no",
-        "off",
-    )
-    for word in phrase.split()
-) | frozenset(word for noun in NOUNS.values() for name in (*noun.synonyms, noun.hypernym) for word in name.split())
+_NAMES = (*VERBS, *NOUNS, *COLOUR_CONTRASTS, *OPPOSITE_DIRECTIONS, *OPPOSITE_PREPOSITIONS, *PREPOSITION_SYNONYMS)
+_NOUN_NAMES = (name for noun in NOUNS.values() for name in (*noun.synonyms, noun.hypernym))
+KNOWN_WORDS = frozenset(word for name in (*_NAMES, *VAGUE_NOUNS, *_NOUN_NAMES, "not no off") for word in name.split())
 REAL_WORDS = KNOWN_WORDS | _NEAR_WORDS
 # Hypernyms that nearly every scene holds several of: they single out an object only together with an adjective.
 BROAD_HYPERNYMS = frozenset({"object", "container", "control"})

@@ -1,6 +1,7 @@
 """The same goal in other words: synonyms, sentence forms, goal state, word order."""
 
 from dataclasses import replace
+from functools import partial
 
 from numpy.random import Generator
 
@@ -54,13 +55,11 @@ def describe_goal(command: Command) -> str:
     """Return the end state that a command asks for: "put the pear in the bowl" gives "the pear is in the bowl"."""
     clauses = command.clauses
     # Picking up is only the way to the second clause: what is held is then let go.
-    if len(clauses) == 2 and _is_fetch(clauses[0], clauses[1]):
-        return _state(replace(clauses[1], object=clauses[0].object))
+    first, last = clauses[0], clauses[-1]
+    fetched = VERBS[first.verb].result == "held" and last.object.noun in PRONOUNS and not first.prep_phrases
+    if len(clauses) == 2 and fetched:
+        return _state(replace(last, object=first.object))
     return " and ".join(_state(clause) for clause in clauses)
-
-
-def _is_fetch(first: Clause, second: Clause) -> bool:
-    return VERBS[first.verb].result == "held" and second.object.noun in PRONOUNS and not first.prep_phrases
 
 
 def _state(clause: Clause) -> str:
@@ -80,11 +79,8 @@ def _state(clause: Clause) -> str:
 
 
 def _where(clause: Clause) -> str:
-    return " ".join(_definite_phrase(phrase).text for phrase in clause.prep_phrases)
-
-
-def _definite_phrase(phrase: PrepPhrase) -> PrepPhrase:
-    return replace(phrase, object=definite(phrase.object)) if phrase.object else phrase
+    phrases = (replace(p, object=definite(p.object)) if p.object else p for p in clause.prep_phrases)
+    return " ".join(phrase.text for phrase in phrases)
 
 
 def _final_location(clause: Clause, last: PrepPhrase) -> str:
@@ -107,12 +103,13 @@ def _final_location(clause: Clause, last: PrepPhrase) -> str:
     return f"{inner} {name}" if inner in STATIC_PREPOSITIONS else ""
 
 
-@on_instruction(
-    "semantic",
+_reworded = partial(on_instruction, "semantic", randomness="per_clip")
+
+
+@_reworded(
     parameter="what is renamed",
     table=("verb", "verb and object", "all content words", "verb, and things by their kind"),
     based_on="EDA, CheckList, closed robot lexicon",
-    randomness="per_clip",
     label="keeps_if",
 )
 def synonym(text: str, what: str, rng: Generator) -> str:
@@ -125,7 +122,10 @@ def synonym(text: str, what: str, rng: Generator) -> str:
         renamed = verbs.map_clauses(lambda clause: replace(clause, object=_other_noun(clause.object, draw)))
         return write_if_changed(command, renamed.text, "its object has no synonym", beyond=verbs.text)
     if what == "all content words":
-        renamed = verbs.map_clauses(lambda clause: _rename_all(clause, draw))
+        rename = partial(
+            map_clause_noun_phrases, change=partial(_other_words, draw=draw), preposition=_other_preposition
+        )
+        renamed = verbs.map_clauses(rename)
         return write_if_changed(command, renamed.text, "only its verb has a synonym", beyond=verbs.text)
     return write_if_changed(command, _by_hypernym(verbs).text, "no object of it has a known kind", beyond=verbs.text)
 
@@ -146,10 +146,6 @@ def _other_noun(noun_phrase: NounPhrase, draw: float) -> NounPhrase:
 def _other_words(noun_phrase: NounPhrase, draw: float) -> NounPhrase:
     adjectives = tuple(ADJECTIVE_SYNONYMS.get(word, word) for word in noun_phrase.adjectives)
     return replace(_other_noun(noun_phrase, draw), adjectives=adjectives)
-
-
-def _rename_all(clause: Clause, draw: float) -> Clause:
-    return map_clause_noun_phrases(clause, lambda noun_phrase: _other_words(noun_phrase, draw), _other_preposition)
 
 
 def _other_preposition(phrase: PrepPhrase) -> str:
@@ -178,12 +174,10 @@ def _by_hypernym(command: Command) -> Command:
     return renamed_command
 
 
-@on_instruction(
-    "semantic",
+@_reworded(
     parameter="how the goal is told",
     table=("other words", "passive", "indirect request", "goal state"),
     based_on="LIBERO-PRO, LIBERO-plus",
-    randomness="per_clip",
 )
 def paraphrase(text: str, style: str, rng: Generator) -> str:
     """The goal is told in another way: other words, passive, an indirect request, the state to be reached."""
@@ -233,14 +227,14 @@ def _request(command: Command, draw: float) -> str:
     based_on="NL-Aug yoda and shuffle",
     randomness="per_clip",
 )
-def word_order(episode: Episode, order: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def word_order(episode: Episode, order: str, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The same words come in another order; shuffled words need not mean the same any more."""
     if order == "shuffled":
         shuffled = replace(episode, instruction=_shuffle(episode.instruction, rng))
         return with_unknown_label(shuffled, "undefined")
     command = parse(episode.instruction)
-    build = {"place first": _phrase_first, "cleft": _cleft, "object first": _object_first}[order]
-    return PerturbedEpisode(replace(episode, instruction=command.write(build(command))), "same")
+    text = _place_first(command) if order == "place first" else _object_first(command, cleft=order == "cleft")
+    return PerturbedEpisode(replace(episode, instruction=command.write(text)), "same")
 
 
 def _shuffle(text: str, rng: Generator) -> str:
@@ -254,7 +248,7 @@ def _shuffle(text: str, rng: Generator) -> str:
     return " ".join(words[1:] + words[:1])
 
 
-def _phrase_first(command: Command) -> str:
+def _place_first(command: Command) -> str:
     *before, last = command.clauses
     if not last.prep_phrases:
         raise NotApplicable("it names no location or direction that could come first")
@@ -262,18 +256,11 @@ def _phrase_first(command: Command) -> str:
     return command.join([*parts, f"{last.where.strip()}, {replace(last, prep_phrases=()).text}"])
 
 
-def _cleft(command: Command) -> str:
-    first = definite(command.clauses[0].object)
-    return f"it is {first.text} that you should {_without_object(command)}"
-
-
-def _without_object(command: Command) -> str:
+def _object_first(command: Command, *, cleft: bool) -> str:
     if any(clause.object.noun not in PRONOUNS for clause in command.clauses[1:]):
         raise NotApplicable("it acts on two objects: neither can come first for both")
-    return command.join([f"{clause.verb}{clause.where}" for clause in command.clauses])
-
-
-def _object_first(command: Command) -> str:
-    _without_object(command)
+    first = definite(command.clauses[0].object).text
+    if cleft:
+        return f"it is {first} that you should {command.join([f'{c.verb}{c.where}' for c in command.clauses])}"
     doing = command.join([f"{clause.where.strip()} {clause.verb}".strip() for clause in command.clauses])
-    return f"{definite(command.clauses[0].object).text}, {doing} you must"
+    return f"{first}, {doing} you must"

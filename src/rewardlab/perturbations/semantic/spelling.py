@@ -3,6 +3,8 @@
 import math
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
+from itertools import accumulate
 
 from numpy.random import Generator
 
@@ -13,10 +15,6 @@ from rewardlab.perturbations.semantic.lexicon import REAL_WORDS
 Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
 EditCount = tuple[int, float]  # so many edits at least, and one for this share of the words
 PossibleEdits = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
-
-# Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
-_EDIT_COUNTS: tuple[EditCount, EditCount, EditCount, EditCount] = ((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25))
-_EDITS = "edits at least, and share of words"
 
 _NEIGHBOURS = {
     "q": "wa", "w": "qes", "e": "wrd", "r": "etf", "t": "ryg", "y": "tuh", "u": "yij", "i": "uok", "o": "ipl",
@@ -32,21 +30,29 @@ _LOOKALIKES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 
 
-@on_instruction("semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug KeyboardAug", randomness="per_clip")
+# Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
+_misspelt = partial(
+    on_instruction,
+    "semantic",
+    parameter="edits at least, and share of words",
+    table=((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25)),
+    randomness="per_clip",
+)
+
+
+@_misspelt(based_on="nlpaug KeyboardAug")
 def typo_keyboard(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator hits a neighbouring key in some of the words."""
     return _edit(text, amount, rng, _mistype)
 
 
-@on_instruction(
-    "semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug RandomCharAug", randomness="per_clip"
-)
+@_misspelt(based_on="nlpaug RandomCharAug")
 def char_edit(text: str, amount: EditCount, rng: Generator) -> str:
     """The operator swaps, doubles or leaves out letters in some of the words."""
     return _edit(text, amount, rng, _swap_double_or_omit)
 
 
-@on_instruction("semantic", parameter=_EDITS, table=_EDIT_COUNTS, based_on="nlpaug OcrAug", randomness="per_clip")
+@_misspelt(based_on="nlpaug OcrAug")
 def ocr_confusion(text: str, amount: EditCount, rng: Generator) -> str:
     """The instruction was scanned from paper and some letters were read as others of like shape."""
     return _edit(text, amount, rng, _misread)
@@ -63,7 +69,11 @@ def case_spacing(text: str, style: str, rng: Generator) -> str:
     """The instruction is typed with other capitals, then with stray spaces."""
     extra = rng.integers(0, 3, size=text.count(" ") + 1)
     if style == "upper case and stray spaces":
-        return _spread(text.upper(), [int(n) for n in extra])
+        words = text.upper().split(" ")
+        if len(words) == 1:
+            return f" {words[0]} "
+        gaps = [" " * (1 + int(n)) for n in (max(1, extra[0]), *extra[1:])]
+        return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:], strict=False))
     written = {"other sentence case": _other_case, "title case": _title, "upper case": str.upper}[style](text)
     if written == text:
         raise NotApplicable(f"the text already is in {style}, or its script has no capitals")
@@ -81,14 +91,6 @@ def _title(text: str) -> str:
     return " ".join(word[:1].upper() + word[1:].lower() for word in text.split(" "))
 
 
-def _spread(text: str, extra: list[int]) -> str:
-    words = text.split(" ")
-    if len(words) == 1:
-        return f" {text} "
-    gaps = [" " * (1 + n) for n in (max(1, extra[0]), *extra[1:])]
-    return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:]))
-
-
 def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: PossibleEdits) -> str:
     words = [list(word) for word in text.split(" ")]
     order = rng.permutation(len(words))
@@ -97,9 +99,10 @@ def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: Possible
     wanted = max(least, math.ceil(share * len(words)))
     done = 0
     for index, position, draw in _positions(words, [int(i) for i in order], draws.tolist()):
-        changed = _first_harmless(possible_edits(words[index], position, draw))
-        if changed:
-            words[index] = changed
+        written = ((option, _letters_and_digits(option)) for option in possible_edits(words[index], position, draw))
+        harmless = next((option for option, word in written if word and word not in REAL_WORDS), None)
+        if harmless:
+            words[index] = harmless
             done += 1
         if done == wanted:
             break
@@ -110,33 +113,17 @@ def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: Possible
 
 def _positions(words: list[Letters], order: list[int], draws: list[list[float]]) -> Iterator[tuple[int, int, float]]:
     """Name where to edit, in an order that no severity changes: one place in every word, then a second, and so on."""
-    starts = [0]
-    for word in words:
-        starts.append(starts[-1] + len(word))
-    ranked = [_ranked(_editable(word), draws[start : start + len(word)]) for word, start in zip(words, starts)]
-    long_first = sorted(order, key=lambda index: len(_editable(words[index])) < 2)
+    starts = list(accumulate(map(len, words), initial=0))
+    ranked: list[list[tuple[float, int, float]]] = []  # of each word, with the draws of each place
+    for word, start in zip(words, starts, strict=False):
+        # Every second letter, so that two swaps never meet.
+        places = [position for position, letter in enumerate(word) if letter.isalpha()][::2]
+        ranked.append(sorted((draws[start + p][0], p, draws[start + p][1]) for p in places))
+    long_first = sorted(order, key=lambda index: len(ranked[index]) < 2)
     for turn in range(max(map(len, ranked), default=0)):
         for index in long_first:
             if turn < len(ranked[index]):
-                position = ranked[index][turn]
-                yield index, position, draws[starts[index] + position][1]
-
-
-def _ranked(positions: list[int], draws: list[list[float]]) -> list[int]:
-    return sorted(positions, key=lambda position: draws[position][0])
-
-
-def _editable(word: Letters) -> list[int]:
-    """Return every second letter, so that two swaps never meet."""
-    return [position for position, letter in enumerate(word) if letter.isalpha()][::2]
-
-
-def _first_harmless(options: list[Letters]) -> Letters | None:
-    """Return the first outcome that is no other word of the robot's world."""
-    return next(
-        (option for option in options if _letters_and_digits(option) not in REAL_WORDS and _letters_and_digits(option)),
-        None,
-    )
+                yield index, *ranked[index][turn][1:]
 
 
 def _letters_and_digits(letters: Letters) -> str:
@@ -203,16 +190,20 @@ _SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
     table=("digits", "words", "both", "locale"),
     based_on="NL-Aug numeric_to_word",
 )
-def number_form(text: str, form: str, rng: Generator) -> str:
+def number_form(text: str, form: str, _rng: Generator) -> str:
     """Numbers are written as digits, as words, as both, or in the spelling of another country."""
-    written = _FORMS[form](text)
+    if form == "words":
+        written = _DIGITS.sub(lambda found: _words_of(found) or found[0], text)
+    elif form == "both":
+        written = _EITHER.sub(_both_of, text)
+    else:
+        written = _SPELLED.sub(_digits_of, text)
+    if form == "locale":  # 2.5 as 2,5, whole numbers in the wide digits of East Asian keyboards, and gray as grey
+        written = _DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", written))
+        written = _SPELLING.sub(lambda found: _SPELLINGS[found[0]], written)
     if written == text:
         raise NotApplicable(f"there is no number in the text, or it is already written as {form}")
     return written
-
-
-def _as_digits(text: str) -> str:
-    return _SPELLED.sub(_digits_of, text)
 
 
 def _digits_of(found: re.Match[str]) -> str:
@@ -222,10 +213,6 @@ def _digits_of(found: re.Match[str]) -> str:
     return str(_NUMBER_WORDS.index((found["word"] or found["one"]).lower()))
 
 
-def _as_words(text: str) -> str:
-    return _DIGITS.sub(lambda found: _words_of(found) or found[0], text)
-
-
 def _words_of(found: re.Match[str]) -> str:
     number = int(found["number"]) if len(found["number"]) <= 2 else len(_NUMBER_WORDS)
     if found["suffix"]:
@@ -233,20 +220,6 @@ def _words_of(found: re.Match[str]) -> str:
     return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else ""
 
 
-def _as_both(text: str) -> str:
-    return _EITHER.sub(lambda found: _both_of(found) or found[0], text)
-
-
 def _both_of(found: re.Match[str]) -> str:
     other = _words_of(found) if found["number"] else _digits_of(found)
-    return f"{found[0]} ({other})" if other else ""
-
-
-def _as_locale(text: str) -> str:
-    """Write 2.5 as 2,5, whole numbers in the wide digits of East Asian keyboards, and gray as grey."""
-    written = _DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", _as_digits(text)))
-    return _SPELLING.sub(lambda found: _SPELLINGS[found[0]], written)
-
-
-_FORMS: dict[str, Callable[[str], str]]
-_FORMS = {"digits": _as_digits, "words": _as_words, "both": _as_both, "locale": _as_locale}
+    return f"{found[0]} ({other})" if other else found[0]

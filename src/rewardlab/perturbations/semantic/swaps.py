@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 
 from numpy.random import Generator
 
@@ -56,7 +57,10 @@ class OppositeCommand:
 
 def opposite_direction(command: Command) -> OppositeCommand:
     """Exchange left and right, up and down, clockwise and counterclockwise wherever they are said."""
-    clauses = tuple(_turn_clause(clause) for clause in command.clauses)
+    clauses = tuple(
+        Clause(clause.verb, _turn_noun_phrase(clause.object), tuple(map(_turn_phrase, clause.prep_phrases)))
+        for clause in command.clauses
+    )
     if clauses == command.clauses:
         raise NotApplicable("it names no side and no direction")
     first = command.clauses[0]
@@ -74,12 +78,6 @@ def _is_direction(phrases: tuple[PrepPhrase, ...]) -> bool:
     if len(phrases) == 1:
         return phrases[0].preposition in DIRECTIONS
     return prepositions == ["from", "to"] and all(_turn_phrase(phrase) != phrase for phrase in phrases)
-
-
-def _turn_clause(clause: Clause) -> Clause:
-    return replace(
-        clause, object=_turn_noun_phrase(clause.object), prep_phrases=tuple(map(_turn_phrase, clause.prep_phrases))
-    )
 
 
 def _turn_noun_phrase(noun_phrase: NounPhrase) -> NounPhrase:
@@ -100,24 +98,15 @@ def opposite_preposition(command: Command) -> OppositeCommand:
     """Ask for the object under instead of on, outside instead of in, behind instead of in front of."""
     *before, last = command.clauses
     for number, phrase in enumerate(last.prep_phrases):
-        opposite = _opposite_of(phrase)
+        flat = phrase.preposition in _INTO and phrase.object and locative_of(phrase.object) == "on"
+        opposite = OPPOSITE_PREPOSITIONS.get("on" if flat else phrase.preposition) if phrase.object else None
         if opposite:
-            phrases = (
-                *last.prep_phrases[:number],
-                PrepPhrase(opposite, phrase.object),
-                *last.prep_phrases[number + 1 :],
-            )
+            before_it, after_it = last.prep_phrases[:number], last.prep_phrases[number + 1 :]
+            phrases = (*before_it, PrepPhrase(opposite, phrase.object), *after_it)
             verb = "put" if last.verb in {"insert", "stack"} else last.verb
             # The object was at least brought there: how much of the way that is, nobody said.
             return OppositeCommand(replace(command, clauses=(*before, Clause(verb, last.object, phrases))), False)
     raise NotApplicable("it names no location that has an opposite")
-
-
-def _opposite_of(phrase: PrepPhrase) -> str:
-    if phrase.object is None:
-        return ""
-    flat = phrase.preposition in _INTO and locative_of(phrase.object) == "on"
-    return OPPOSITE_PREPOSITIONS.get("on" if flat else phrase.preposition, "")
 
 
 def opposite_verb(command: Command) -> OppositeCommand:
@@ -158,45 +147,41 @@ def exchange_roles(command: Command) -> OppositeCommand:
     if before and not fetched:
         raise NotApplicable("it acts on two objects")
     moved = before[0].object if fetched else last.object
-    if not (_can_be_moved(moved) and _can_be_moved(phrase.object)):
+    groups = {_movable_group(moved), _movable_group(phrase.object)}
+    if "" in groups:
         raise NotApplicable("one of its two objects cannot be moved")
-    if phrase.preposition in _INTO and not (_is_vessel(moved) and _is_vessel(phrase.object)):
+    if phrase.preposition in _INTO and groups != {"vessel"}:
         raise NotApplicable("only one of its two objects can hold the other")
+    placed = replace(last, prep_phrases=(PrepPhrase(phrase.preposition, moved),))
     if fetched:
-        pair = (
-            replace(before[0], object=phrase.object),
-            replace(last, prep_phrases=(PrepPhrase(phrase.preposition, moved),)),
-        )
-        return OppositeCommand(replace(command, clauses=pair), False)
-    turned = replace(last, object=phrase.object, prep_phrases=(PrepPhrase(phrase.preposition, moved),))
-    return OppositeCommand(replace(command, clauses=(turned,)), False)
+        clauses: tuple[Clause, ...] = (replace(before[0], object=phrase.object), placed)
+    else:
+        clauses = (replace(placed, object=phrase.object),)
+    return OppositeCommand(replace(command, clauses=clauses), False)
 
 
-def _can_be_moved(noun_phrase: NounPhrase) -> bool:
+def _movable_group(noun_phrase: NounPhrase) -> str:
+    """Return the group of objects that it belongs to; nothing where it cannot be moved."""
     known = find_noun(noun_phrase.noun)
-    return known is not None and known.group in _CAN_BE_MOVED and noun_phrase.noun not in PRONOUNS
-
-
-def _is_vessel(noun_phrase: NounPhrase) -> bool:
-    known = find_noun(noun_phrase.noun)
-    return known is not None and known.group == "vessel"
+    return known.group if known and known.group in _CAN_BE_MOVED and noun_phrase.noun not in PRONOUNS else ""
 
 
 _DISTANCES = ("near", "other", "far", "opposite")
 _SUBSTITUTES = ("same kind", "other kind", "not there", "impossible")
 
-
-@on_episode(
+_swapped_word = partial(
+    on_episode,
     "semantic",
     channel="instruction",
-    parameter="how unlike the true colour the named one is",
-    table=_DISTANCES,
     based_on="RoboReward counterfactual relabelling",
     randomness="per_clip",
     label="changes",
     expect="lower",
 )
-def colour_swap(episode: Episode, distance: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+
+
+@_swapped_word(parameter="how unlike the true colour the named one is", table=_DISTANCES)
+def colour_swap(episode: Episode, distance: str, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """An object of another colour is asked for than the one that was handled."""
     require_known_success(episode)
     command, draw = parse(episode.instruction), float(rng.random())
@@ -208,45 +193,33 @@ def colour_swap(episode: Episode, distance: str, rng: Generator, dataset: Episod
         raise NotApplicable("no object is told apart by its colour")
     colour = colours[int(draw * len(colours))]
     other = others[colour][min(_DISTANCES.index(distance), len(others[colour]) - 1)]
-    recoloured = command.map_noun_phrases(lambda noun_phrase: _recolour(noun_phrase, colour, other))
-    return expect_lower(episode, recoloured.text_as_written)
+
+    def recolour(noun_phrase: NounPhrase) -> NounPhrase:
+        adjectives = tuple(other if word == colour else word for word in noun_phrase.adjectives)
+        return replace(noun_phrase, adjectives=adjectives)
+
+    recoloured = command.map_noun_phrases(recolour)
+    return expect_lower(episode, command.write(recoloured.text))
 
 
-def _recolour(noun_phrase: NounPhrase, colour: str, other: str) -> NounPhrase:
-    return replace(noun_phrase, adjectives=tuple(other if word == colour else word for word in noun_phrase.adjectives))
-
-
-@on_episode(
-    "semantic",
-    channel="instruction",
-    parameter="what is named instead",
-    table=_SUBSTITUTES,
-    based_on="RoboReward counterfactual relabelling",
-    randomness="per_clip",
-    label="changes",
-    expect="lower",
-)
-def object_swap(episode: Episode, choice: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@_swapped_word(parameter="what is named instead", table=_SUBSTITUTES)
+def object_swap(episode: Episode, choice: str, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """Another object is asked for than the one that was handled."""
     require_known_success(episode)
     command, draw = parse(episode.instruction), float(rng.random())
     first, *others = command.clauses
-    row = _counterfactual_objects(first)[_SUBSTITUTES.index(choice)]
+    known = find_noun(first.object.noun)
+    group = "something that opens" if known and first.verb in {"open", "close", "shut"} else known and known.group
+    if group not in COUNTERFACTUAL_OBJECTS:
+        raise NotApplicable(f"nothing is known to be unlike {first.object.noun[:40]!r}")
+    row = COUNTERFACTUAL_OBJECTS[group][_SUBSTITUTES.index(choice)]
     fresh = [name for name in row if not words_of(name) & words_of(episode.instruction)]
     if not fresh:
         raise NotApplicable(f"every object of {choice} is already named")
     described = tuple(phrase for phrase in first.object.modifiers if phrase.preposition != "of")
     noun_phrase = replace(first.object, noun=fresh[int(draw * len(fresh))], modifiers=described)
     swapped = replace(command, clauses=(replace(first, object=noun_phrase), *others))
-    return expect_lower(episode, swapped.text_as_written)
-
-
-def _counterfactual_objects(clause: Clause) -> tuple[tuple[str, ...], ...]:
-    known = find_noun(clause.object.noun)
-    group = "something that opens" if known and clause.verb in {"open", "close", "shut"} else known and known.group
-    if group not in COUNTERFACTUAL_OBJECTS:
-        raise NotApplicable(f"nothing is known to be unlike {clause.object.noun[:40]!r}")
-    return COUNTERFACTUAL_OBJECTS[group]
+    return expect_lower(episode, command.write(swapped.text))
 
 
 _OPPOSITES: dict[str, Callable[[Command], OppositeCommand]]
@@ -262,8 +235,11 @@ _OPPOSITES = {"side": opposite_direction, "place": opposite_preposition, "verb":
     label="changes",
     expect="relabel",
 )
-def relation_flip(episode: Episode, what: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def relation_flip(episode: Episode, what: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The opposite is asked for: the other side, under for on, close for open, or the two objects exchanged."""
     require_known_success(episode)
-    opposite = _OPPOSITES[what](parse(episode.instruction))
-    return (relabel_as_undone if opposite.surely_undone else expect_lower)(episode, opposite.command.text_as_written)
+    command = parse(episode.instruction)
+    opposite = _OPPOSITES[what](command)
+    return (relabel_as_undone if opposite.surely_undone else expect_lower)(
+        episode, command.write(opposite.command.text)
+    )

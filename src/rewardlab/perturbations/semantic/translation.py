@@ -1,8 +1,8 @@
 """Five other languages, with their lexicon."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 from numpy.random import Generator
 
@@ -232,8 +232,6 @@ SENTENCE_PATTERNS = {
 }
 
 
-Inflect = Callable[[NounPhrase, str], str]  # a noun phrase in a case ("acc" or "dat"), in words of one language
-
 _SAME_VERB = {"place": "put", "set": "put", "lay": "put", "shut": "close", "rotate": "turn", "take out": "remove"}
 _SAME_PREPOSITION = {"into": "in", "inside": "in", "onto": "on", "on top of": "on"}
 _GERMAN_ARTICLES = {
@@ -263,7 +261,7 @@ def language(text: str, languages: tuple[str, ...], rng: Generator) -> str:
 
 def _translate(command: Command, code: str) -> str:
     if code.startswith("en+"):
-        return command.write(command.map_noun_phrases(lambda noun_phrase: _rename(noun_phrase, code[3:])).text)
+        return command.write(command.map_noun_phrases(partial(_rename, code=code[3:])).text)
     pattern, clause, phrases = _sentence(command)
     template = _look_up(SENTENCE_PATTERNS, pattern, code)
     text = template.format_map(_fill(clause.object, phrases, code))
@@ -293,7 +291,12 @@ def _sentence(command: Command) -> tuple[str, Clause, tuple[PrepPhrase, ...]]:
     """Return the name of the sentence pattern, the clause that holds the object, and the named places in order."""
     first, *others = command.clauses
     if not others and first.verb != "pick and place":
-        return _pattern(first), first, first.prep_phrases
+        verb = _SAME_VERB.get(first.verb, first.verb)
+        prepositions = [_preposition(phrase) for phrase in first.prep_phrases]
+        if verb in {"pick up", "remove"} and prepositions == ["from"]:
+            inside = first.prep_phrases[0].object and locative_of(first.prep_phrases[0].object) == "in"
+            prepositions = ["out" if inside else "off"]
+        return " ".join([verb, *prepositions]), first, first.prep_phrases
     last = others[0] if others else first
     fetched = first.verb in {"pick up", "grab", "grasp", "pick", "pick and place"} and not (
         others and first.prep_phrases
@@ -305,15 +308,6 @@ def _sentence(command: Command) -> tuple[str, Clause, tuple[PrepPhrase, ...]]:
     return f"fetch {preposition}", first, last.prep_phrases
 
 
-def _pattern(clause: Clause) -> str:
-    verb = _SAME_VERB.get(clause.verb, clause.verb)
-    prepositions = [_preposition(phrase) for phrase in clause.prep_phrases]
-    if verb in {"pick up", "remove"} and prepositions == ["from"]:
-        inside = clause.prep_phrases[0].object and locative_of(clause.prep_phrases[0].object) == "in"
-        prepositions = ["out" if inside else "off"]
-    return " ".join([verb, *prepositions])
-
-
 def _preposition(phrase: PrepPhrase) -> str:
     preposition = _SAME_PREPOSITION.get(phrase.preposition, phrase.preposition)
     # What is "in" a plate lies on it.
@@ -322,11 +316,11 @@ def _preposition(phrase: PrepPhrase) -> str:
 
 def _fill(noun_phrase: NounPhrase, phrases: tuple[PrepPhrase, ...], code: str) -> dict[str, str]:
     """Return the words for the slots of a pattern."""
-    inflect = _INFLECTIONS[code]
     named = [phrase.object for phrase in phrases if phrase.object]
-    words = {"o": inflect(noun_phrase, "acc"), "e": inflect(noun_phrase, "dat")}
+    words = {"o": _inflect(noun_phrase, code, "acc"), "e": _inflect(noun_phrase, code, "dat")}
     if named:
-        words |= {"t": inflect(named[-1], "acc"), "d": inflect(named[-1], "dat"), "s": inflect(named[0], "dat")}
+        words |= {"t": _inflect(named[-1], code, "acc"), "d": _inflect(named[-1], code, "dat")}
+        words["s"] = _inflect(named[0], code, "dat")
     gender = _noun(noun_phrase, code)[0]
     words |= {"lege": "stelle" if gender.endswith("+") else "lege", "lo": "lo" if gender == "m" else "la"}
     return words | {"ihn": _GERMAN_PRONOUNS.get(gender[:1], "")}
@@ -346,41 +340,20 @@ def _adjectives(noun_phrase: NounPhrase, code: str) -> list[str]:
     return [_look_up(ADJECTIVES, word, code) for word in noun_phrase.adjectives]
 
 
-def _spanish(noun_phrase: NounPhrase, case: str) -> str:
-    gender, noun = _noun(noun_phrase, "es")
+def _inflect(noun_phrase: NounPhrase, code: str, case: str) -> str:
+    """Return a noun phrase in words of one language, in a case ("acc" or "dat") where that makes a difference."""
+    if code in {"zh", "ja"}:
+        return "".join([*_adjectives(noun_phrase, code), _noun(noun_phrase, code)[1]])
+    gender, noun = _noun(noun_phrase, code)
+    adjectives = _adjectives(noun_phrase, code)
     indefinite = noun_phrase.determiner in {"a", "an"}
-    article = {"m": "un", "f": "una", "e": "un"}[gender] if indefinite else {"m": "el", "f": "la", "e": "el"}[gender]
-    forms = [word.split("/")[0 if gender == "m" else 1] for word in _adjectives(noun_phrase, "es")]
-    return " ".join([article, noun, *forms])
-
-
-def _german(noun_phrase: NounPhrase, case: str) -> str:
-    gender, noun = _noun(noun_phrase, "de")
-    kind, sex = "a" if noun_phrase.determiner in {"a", "an"} else "the", gender[0]
-    ending = "e" if case == "acc" and sex != "m" else "en"
-    ending = "es" if (kind, case, sex) == ("a", "acc", "n") else ending
-    return " ".join(
-        [_GERMAN_ARTICLES[kind, case][sex], *(stem + ending for stem in _adjectives(noun_phrase, "de")), noun]
-    )
-
-
-def _chinese(noun_phrase: NounPhrase, case: str) -> str:
-    return "".join([*_adjectives(noun_phrase, "zh"), _noun(noun_phrase, "zh")[1]])
-
-
-def _japanese(noun_phrase: NounPhrase, case: str) -> str:
-    return "".join([*_adjectives(noun_phrase, "ja"), _noun(noun_phrase, "ja")[1]])
-
-
-def _swahili(noun_phrase: NounPhrase, case: str) -> str:
-    group, noun = _noun(noun_phrase, "sw")
-    return " ".join([noun, *(_swahili_agreement(word, group) for word in _adjectives(noun_phrase, "sw"))])
-
-
-def _swahili_agreement(adjective: str, group: str) -> str:
-    if adjective.startswith("@"):
-        return f"{_SWAHILI_LINK[group]} {adjective[1:]}"
-    return _SWAHILI_PREFIX[group] + adjective
-
-
-_INFLECTIONS: dict[str, Inflect] = {"es": _spanish, "de": _german, "zh": _chinese, "ja": _japanese, "sw": _swahili}
+    if code == "es":
+        article = {"m": "un", "f": "una", "e": "un"} if indefinite else {"m": "el", "f": "la", "e": "el"}
+        return " ".join([article[gender], noun, *(word.split("/")[0 if gender == "m" else 1] for word in adjectives)])
+    if code == "de":
+        kind, sex = "a" if indefinite else "the", gender[0]
+        ending = "e" if case == "acc" and sex != "m" else "en"
+        ending = "es" if (kind, case, sex) == ("a", "acc", "n") else ending
+        return " ".join([_GERMAN_ARTICLES[kind, case][sex], *(stem + ending for stem in adjectives), noun])
+    link, prefix = _SWAHILI_LINK[gender], _SWAHILI_PREFIX[gender]
+    return " ".join([noun, *(f"{link} {word[1:]}" if word[0] == "@" else prefix + word for word in adjectives)])

@@ -1,49 +1,55 @@
 """Frames damaged on the way: black, blended, foreign, packets lost, bytes flipped."""
 
 import re
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
+from functools import partial
+from itertools import groupby, pairwise
 
 import cv2
 import numpy as np
 from numpy.random import Generator
 
-from rewardlab.core.episode import Episode, Frames, Indices, with_frames
+from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
 from rewardlab.perturbations.codecs import Packet, decode, encode, h264, psnr
 from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
 from rewardlab.perturbations.temporal.frame_sequence import part_of
 
+_damaged = partial(on_frames, "temporal")
 
-@on_frames(
-    "temporal",
-    parameter="fraction of frames",
-    table=(0.05, 0.15, 0.3, 0.5),
-    based_on="THUMOS14-C",
-    randomness="per_frame",
-)
+
+@_damaged(parameter="fraction of frames", table=(0.05, 0.15, 0.3, 0.5), based_on="THUMOS14-C", randomness="per_frame")
 def black_frames(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """The picture drops out to black for some frames, never for the last one."""
     count = len(frames)
     if count == 1:
         raise NotApplicable("a clip of one frame has no frame to lose")
-    lost = rng.permutation(count - 1)[: part_of(count, fraction)]
-    return _replace_frames(frames, np.sort(lost), np.zeros_like(frames[:1]))
+    result = frames.copy()
+    result[rng.permutation(count - 1)[: part_of(count, fraction)]] = 0
+    return result
 
 
-@on_frames(
-    "temporal",
-    parameter="frames blended into one",
-    table=(3, 5, 7, 11),
-    based_on="mini-Kinetics-C, length kept",
-    stage="stream",
+@_damaged(
+    parameter="frames blended into one", table=(3, 5, 7, 11), based_on="mini-Kinetics-C, length kept", stage="stream"
 )
-def frame_blend(frames: Frames, window: int, rng: Generator) -> Frames:
+def frame_blend(frames: Frames, window: int, _rng: Generator) -> Frames:
     """A long exposure leaves ghosts of what moves; towards both ends it shortens, so the last frame is sharp."""
     if len(frames) < 3:
         raise NotApplicable(f"a clip of {len(frames)} frames has no neighbours to blend")
-    return np.stack(list(_running_means(frames, window // 2)))
+    result = np.empty_like(frames)
+    total = np.zeros(frames.shape[1:], np.float32)
+    first, last = 0, -1  # the frames that `total` holds
+    for index in range(len(frames)):
+        half = min(window // 2, index, len(frames) - 1 - index)
+        while last < index + half:
+            last += 1
+            total += frames[last]
+        while first < index - half:
+            total -= frames[first]
+            first += 1
+        result[index] = cv2.convertScaleAbs(total, alpha=1 / (2 * half + 1))
+    return result
 
 
 @on_episode(
@@ -61,45 +67,18 @@ def splice_foreign(episode: Episode, fraction: float, rng: Generator, dataset: E
     count, height, width = frames.shape[:3]
     if count < 3:
         raise NotApplicable(f"a clip of {count} frames has no middle")
-    foreign = _episode_of_another_task(episode, rng, dataset)
+    task, instruction = episode.provenance.task, episode.instruction
+    others = {e.id: e for e in dataset if e.provenance.task != task and e.instruction != instruction}
+    if not others:
+        raise NotApplicable("no episode of another task to splice in")
+    foreign = others[pick(sorted(others), rng)]  # sorted, so that the order of the dataset makes no difference
     length = min(part_of(count, fraction), count - 2)
     start = round(count * rng.uniform(0.4, 0.6) - length / 2)
     indices = np.arange(length) + min(max(start, 1), count - 1 - length)
     pixels = foreign.clip.source.read(foreign.clip.order[indices * len(foreign.clip) // count])
-    resized = np.stack([cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in pixels])
-    return PerturbedEpisode(with_frames(episode, _replace_frames(frames, indices, resized)), "same")
-
-
-def _episode_of_another_task(episode: Episode, rng: Generator, dataset: Episodes) -> Episode:
-    """Return an episode of another task; the order of the dataset makes no difference."""
-    task, instruction = episode.provenance.task, episode.instruction
-    others = {
-        other.id: other for other in dataset if other.provenance.task != task and other.instruction != instruction
-    }
-    if not others:
-        raise NotApplicable("no episode of another task to splice in")
-    return others[pick(sorted(others), rng)]
-
-
-def _replace_frames(frames: Frames, indices: Indices, pixels: Frames) -> Frames:
     result = frames.copy()
-    result[indices] = pixels
-    return result
-
-
-def _running_means(frames: Frames, most: int) -> Iterator[Frames]:
-    """Yield the mean of each frame and its neighbours on both sides, `most` of them or fewer at the ends."""
-    total = np.zeros(frames.shape[1:], np.float32)
-    first, last = 0, -1  # the frames that `total` holds
-    for index in range(len(frames)):
-        half = min(most, index, len(frames) - 1 - index)
-        while last < index + half:
-            last += 1
-            total += frames[last]
-        while first < index - half:
-            total -= frames[first]
-            first += 1
-        yield cv2.convertScaleAbs(total, alpha=1 / (2 * half + 1))
+    result[indices] = [cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA) for frame in pixels]
+    return PerturbedEpisode(with_frames(episode, result), "same")
 
 
 # The stream is coded, some of its bytes are lost or flipped, and a player makes the best of the rest.
@@ -111,40 +90,24 @@ _NON_KEYFRAME_SLICE = 1  # NAL unit type
 _HEADER_BYTES = 8  # never flipped: a slice with a wrong position is worse than a lost one
 _MIN_PSNR = 20.0  # decibels; below it the end state cannot be trusted to be visible
 
-
-@on_episode(
-    "temporal",
-    channel="frames",
-    parameter="fraction of packets",
-    table=(0.01, 0.02, 0.03, 0.06),
-    based_on="mini-Kinetics-C",
-    randomness="per_frame",
-    label="keeps_if",
-    stage="stream",
+_transmitted = partial(
+    on_frames, "temporal", based_on="mini-Kinetics-C", randomness="per_frame", label="keeps_if", stage="stream"
 )
-def packet_loss(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+
+
+@_transmitted(parameter="fraction of packets", table=(0.01, 0.02, 0.03, 0.06))
+def packet_loss(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Packets of the live video get lost, and the player patches the holes from the picture before."""
-    frames = episode.frames
     units = _nal_units(frames)
     order = rng.permutation(_exposed(units))
     lost = set(order[: part_of(len(order), fraction)].tolist())
     received = [Packet(unit.frame, b"" if i in lost else unit.data) for i, unit in enumerate(units)]
-    return _play(episode, frames, received)
+    return _play(frames, received)
 
 
-@on_episode(
-    "temporal",
-    channel="frames",
-    parameter="bytes between flipped ones",
-    table=(40_000, 20_000, 12_000, 6_000),
-    based_on="mini-Kinetics-C",
-    randomness="per_frame",
-    label="keeps_if",
-    stage="stream",
-)
-def bit_error(episode: Episode, spacing: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@_transmitted(parameter="bytes between flipped ones", table=(40_000, 20_000, 12_000, 6_000))
+def bit_error(frames: Frames, spacing: int, rng: Generator) -> Frames:
     """Bytes of the live video are flipped on the way, and the player decodes them as if they were right."""
-    frames = episode.frames
     units = _nal_units(frames)
     exposed = _exposed(units)
     sizes = np.cumsum([len(units[i].data) - _HEADER_BYTES for i in exposed])
@@ -155,7 +118,7 @@ def bit_error(episode: Episode, spacing: int, rng: Generator, dataset: Episodes)
         row = int(np.searchsorted(sizes, byte, side="right"))
         data[int(exposed[row])][byte - int(sizes[row])] ^= 1 + int(mask * 255)  # counted from the slice's end
     received = [Packet(unit.frame, bytes(data.get(i, unit.data))) for i, unit in enumerate(units)]
-    return _play(episode, frames, received)
+    return _play(frames, received)
 
 
 def _nal_units(frames: Frames) -> list[Packet]:
@@ -163,8 +126,7 @@ def _nal_units(frames: Frames) -> list[Packet]:
     units = []
     for packet in encode(frames, _LIVE_CODEC):
         starts = [match.start() for match in _START_CODE.finditer(packet.data)]
-        ends = [*starts[1:], len(packet.data)]
-        units += [Packet(packet.frame, packet.data[a:b]) for a, b in zip(starts, ends)]
+        units += [Packet(packet.frame, packet.data[a:b]) for a, b in pairwise([*starts, len(packet.data)])]
     return units
 
 
@@ -178,7 +140,7 @@ def _exposed(units: Sequence[Packet]) -> np.ndarray[tuple[int], np.dtype[np.int6
     return np.array(hit, dtype=np.int64)
 
 
-def _play(episode: Episode, frames: Frames, units: Sequence[Packet]) -> PerturbedEpisode:
+def _play(frames: Frames, units: Sequence[Packet]) -> Frames:
     """Decode what arrived; not applicable where the last frame is no longer what it was."""
     by_frame = groupby(units, key=lambda unit: unit.frame)
     packets = [Packet(frame, b"".join(unit.data for unit in received)) for frame, received in by_frame]
@@ -186,4 +148,4 @@ def _play(episode: Episode, frames: Frames, units: Sequence[Packet]) -> Perturbe
     quality = psnr(played[-1], frames[-1])
     if quality < _MIN_PSNR:
         raise NotApplicable(f"the last frame arrived at {quality:.1f} dB, below {_MIN_PSNR:.0f} dB")
-    return PerturbedEpisode(with_frames(episode, played), "same")
+    return played

@@ -1,5 +1,7 @@
 """Blur of the lens and of a moving camera: one state of the optics for the whole clip."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.random import Generator
@@ -22,30 +24,22 @@ from rewardlab.perturbations.visual.pixel_ops import (
     sum_shifted,
 )
 
+_blur = partial(on_frames, "visual", based_on=IMAGENET_C, randomness="per_clip")
 
-@on_frames(
-    "visual",
-    parameter="sigma in pixels at 256 px height",
-    table=(1.0, 2.0, 3.0, 6.0),
-    based_on=IMAGENET_C,
-    randomness="per_clip",
-)
-def gaussian_blur(frames: Frames, sigma: float, rng: Generator) -> Frames:
+
+@_blur(parameter="sigma in pixels at 256 px height", table=(1.0, 2.0, 3.0, 6.0))
+def gaussian_blur(frames: Frames, sigma: float, _rng: Generator) -> Frames:
     """The lens is a little soft for the whole clip."""
     kernel = gaussian_kernel(sigma * pixel_scale(frames))
     return map_frames(frames, lambda frame, target: separable_filter(frame, kernel, target))
 
 
-@on_frames(
-    "visual",
-    parameter="radius and edge softness in pixels at 256 px height",
-    table=((3, 0.1), (4, 0.5), (6, 0.5), (10, 0.5)),
-    based_on=IMAGENET_C,
-    randomness="per_clip",
-)
-def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> Frames:
+@_blur(parameter="radius and edge softness in pixels at 256 px height", table=((3, 0.1), (4, 0.5), (6, 0.5), (10, 0.5)))
+def defocus_blur(frames: Frames, disk: tuple[float, float], _rng: Generator) -> Frames:
     """The lens is out of focus: every point becomes a disk, of one size for the whole clip."""
-    half_widths = disk_half_widths(disk[0] * pixel_scale(frames))
+    radius = disk[0] * pixel_scale(frames)
+    rows = np.arange(-int(radius), int(radius) + 1)
+    half_widths = np.asarray(np.sqrt(np.maximum(radius**2 - rows**2, 0)), np.int64)  # of the disk in each of its rows
     pad = len(half_widths) // 2
 
     def change(frame: Image, target: Image) -> None:
@@ -56,13 +50,7 @@ def defocus_blur(frames: Frames, disk: tuple[float, float], rng: Generator) -> F
     return map_frames(frames, change)
 
 
-@on_frames(
-    "visual",
-    parameter="radius and sigma of the streak at 256 px height",
-    table=((10, 3), (15, 5), (15, 8), (20, 15)),
-    based_on=IMAGENET_C,
-    randomness="per_clip",
-)
+@_blur(parameter="radius and sigma of the streak at 256 px height", table=((10, 3), (15, 5), (15, 8), (20, 15)))
 def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> Frames:
     """The camera shakes along one direction, which stays the same for the whole clip."""
     shifts, weights = motion_kernel(streak, pixel_scale(frames), rng.uniform(-45, 45))
@@ -76,17 +64,11 @@ def motion_blur(frames: Frames, streak: tuple[float, float], rng: Generator) -> 
     return map_frames(frames, change)
 
 
-@on_frames(
-    "visual",
-    parameter="largest zoom and its steps",
-    table=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03)),
-    based_on=IMAGENET_C,
-    randomness="per_clip",
-)
-def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Frames:
+@_blur(parameter="largest zoom and its steps", table=((1.11, 0.01), (1.16, 0.01), (1.21, 0.02), (1.31, 0.03)))
+def zoom_blur(frames: Frames, zoom: tuple[float, float], _rng: Generator) -> Frames:
     """The lens zooms in during every exposure, so the picture smears away from its centre."""
     zooms, (height, width) = np.arange(1, *zoom), frames.shape[1:3]
-    coordinates = list(zip(zoom_coordinates(width, zooms), zoom_coordinates(height, zooms)))
+    coordinates = list(zip(zoom_coordinates(width, zooms), zoom_coordinates(height, zooms), strict=True))
     wide, total = np.empty((width, height, 3), np.uint8), np.empty((height, width, 3), np.float32)
     turned, copy = np.empty((height, width, 3), np.uint8), np.empty((height, width, 3), np.uint8)
 
@@ -102,12 +84,10 @@ def zoom_blur(frames: Frames, zoom: tuple[float, float], rng: Generator) -> Fram
     return map_frames(frames, change)
 
 
-@on_frames(
-    "visual",
+@_blur(
     parameter="sigma and reach in pixels at 256 px height, and rounds of swaps",
     table=((0.5, 1, 1), (0.7, 1, 2), (1.0, 2, 2), (1.5, 4, 2)),
     based_on="ImageNet-C glass blur, re-tuned to grow with severity",
-    randomness="per_clip",
 )
 def glass_blur(frames: Frames, glass: tuple[float, float, int], rng: Generator) -> Frames:
     """A pane of frosted glass stands before the lens and scatters every frame the same way."""
@@ -136,12 +116,6 @@ def gaussian_kernel(sigma: float) -> Layer:
 def separable_filter(frame: Image, kernel: Layer, target: Image) -> None:
     """Write the frame filtered by one kernel along both axes; edges repeat."""
     cv2.sepFilter2D(frame, cv2.CV_8U, kernel, kernel, dst=target, borderType=cv2.BORDER_REPLICATE)
-
-
-def disk_half_widths(radius: float) -> Integers:
-    """Return how far a disk reaches to each side in each of its rows."""
-    rows = np.arange(-int(radius), int(radius) + 1)
-    return np.asarray(np.sqrt(np.maximum(radius**2 - rows**2, 0)), np.int64)
 
 
 def motion_kernel(streak: tuple[float, float], scale: float, angle: float) -> tuple[Integers, Layer]:

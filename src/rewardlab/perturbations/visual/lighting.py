@@ -1,6 +1,6 @@
 """Brightness, contrast, saturation, flicker, colour temperature, gradient, shadow."""
 
-from functools import cache
+from functools import cache, partial
 
 import cv2
 import numpy as np
@@ -32,55 +32,38 @@ _CIE_OBSERVER = (
     ((1.217, 437.0, 11.8, 36.0), (0.681, 459.0, 26.0, 13.8)),
 )
 
-
-@on_episode(
+_steady_light = partial(on_frames, "visual", randomness="per_clip")
+_lamp_colour = partial(
+    on_episode,
     "visual",
     channel="frames",
     parameter="kelvin",
-    table=(5000, 4000, 3000, 2200),
     based_on="Planckian jitter",
     randomness="per_clip",
     label="keeps_if",
 )
-def light_temperature(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+
+
+@_lamp_colour(table=(5000, 4000, 3000, 2200))
+def light_temperature(episode: Episode, kelvin: int, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The lamps are warmer than daylight, down to candle light."""
     return _with_colour_temperature(episode, kelvin)
 
 
-@on_episode(
-    "visual",
-    channel="frames",
-    parameter="kelvin",
-    table=(8000, 10_000, 12_000, 15_000),
-    based_on="Planckian jitter",
-    randomness="per_clip",
-    label="keeps_if",
-)
-def light_cool(episode: Episode, kelvin: int, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@_lamp_colour(table=(8000, 10_000, 12_000, 15_000))
+def light_cool(episode: Episode, kelvin: int, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The lamps are colder than daylight, up to blue sky."""
     return _with_colour_temperature(episode, kelvin)
 
 
-@on_frames(
-    "visual",
-    parameter="fraction of light lost",
-    table=(0.2, 0.4, 0.6, 0.8),
-    based_on="LIBERO-plus light",
-    randomness="per_clip",
-)
+@_steady_light(parameter="fraction of light lost", table=(0.2, 0.4, 0.6, 0.8), based_on="LIBERO-plus light")
 def light_gradient(frames: Frames, loss: float, rng: Generator) -> Frames:
     """The lamp stands to one side, and the far side of the scene gets less light."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
     return _dim(frames, loss * (distance - distance.min()) / max(float(np.ptp(distance)), 1e-9))
 
 
-@on_frames(
-    "visual",
-    parameter="fraction of light lost",
-    table=(0.2, 0.4, 0.6, 0.8),
-    based_on="VLATest light",
-    randomness="per_clip",
-)
+@_steady_light(parameter="fraction of light lost", table=(0.2, 0.4, 0.6, 0.8), based_on="VLATest light")
 def hard_shadow(frames: Frames, loss: float, rng: Generator) -> Frames:
     """Something outside the picture throws a shadow with a sharp edge across the scene."""
     distance = _distance_along(frames, rng.uniform(0, 2 * np.pi))
@@ -94,12 +77,12 @@ def black_body_rgb(kelvin: float) -> Floats:
     """Return the colour of a glowing black body in linear sRGB, of luminance 1: Planck's law seen by the observer."""
     nanometres = np.arange(380.0, 781.0, 5.0)
     power = nanometres**-5 / np.expm1(1.438777e7 / (nanometres * kelvin))
-    xyz = np.array([sum(_lobe(nanometres, *lobe) for lobe in lobes) @ power for lobes in _CIE_OBSERVER])
+
+    def lobe(height: float, centre: float, below: float, above: float) -> Floats:
+        return height * np.exp(-0.5 * ((nanometres - centre) / np.where(nanometres < centre, below, above)) ** 2)
+
+    xyz = np.array([sum(lobe(*numbers) for numbers in lobes) @ power for lobes in _CIE_OBSERVER])
     return np.asarray(np.clip(_XYZ_TO_RGB @ (xyz / xyz[1]), 0, None))
-
-
-def _lobe(at: Floats, height: float, centre: float, below: float, above: float) -> Floats:
-    return height * np.exp(-0.5 * ((at - centre) / np.where(at < centre, below, above)) ** 2)
 
 
 def _with_colour_temperature(episode: Episode, kelvin: float) -> PerturbedEpisode:
@@ -132,10 +115,8 @@ _MEMORY = 0.8  # of the flicker from one shown frame to the next
 _TINY = 1e-6  # keeps whole numbers whole when they are rounded down
 
 
-@on_frames(
-    "visual", parameter="added brightness", table=(0.1, 0.2, 0.3, 0.5), based_on=IMAGENET_C, randomness="per_clip"
-)
-def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
+@_steady_light(parameter="added brightness", table=(0.1, 0.2, 0.3, 0.5), based_on=IMAGENET_C)
+def brightness_up(frames: Frames, lift: float, _rng: Generator) -> Frames:
     """More light falls on the scene for the whole clip, and bright places burn out."""
     out = np.empty(frames.shape, np.uint8)
     look_up_by_max_channel(np.ascontiguousarray(frames).reshape(-1, 3), brightness_table(lift), out.reshape(-1, 3))
@@ -145,19 +126,16 @@ def brightness_up(frames: Frames, lift: float, rng: Generator) -> Frames:
 @on_frames("visual", parameter="standard deviation of the log gain", table=(0.05, 0.10, 0.20, 0.35), randomness="ar1")
 def exposure_flicker(frames: Frames, spread: float, rng: Generator) -> Frames:
     """The lamps flicker and the exposure hunts after them, so brightness drifts from frame to frame."""
-    gains = np.exp(spread * ar1_series(len(frames), rng))
+    series = rng.standard_normal(len(frames))  # made autoregressive, of unit variance
+    for t in range(1, len(series)):
+        series[t] = _MEMORY * series[t - 1] + np.sqrt(1 - _MEMORY**2) * series[t]
+    gains = np.exp(spread * series.astype(np.float32))
     tables = iter(np.rint(np.clip(_LEVELS * gains[:, None], 0, 255)).astype(np.uint8))
     return map_frames(frames, lambda frame, target: cv2.LUT(frame, next(tables), dst=target))
 
 
-@on_frames(
-    "visual",
-    parameter="fraction of contrast that is left",
-    table=(0.4, 0.3, 0.2, 0.05),
-    based_on=IMAGENET_C,
-    randomness="per_clip",
-)
-def contrast_down(frames: Frames, fraction: float, rng: Generator) -> Frames:
+@_steady_light(parameter="fraction of contrast that is left", table=(0.4, 0.3, 0.2, 0.05), based_on=IMAGENET_C)
+def contrast_down(frames: Frames, fraction: float, _rng: Generator) -> Frames:
     """Stray light washes the picture out: every frame fades towards its own mean colour."""
 
     def change(frame: Image, target: Image) -> None:
@@ -168,36 +146,20 @@ def contrast_down(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return map_frames(frames, change)
 
 
-@on_frames(
-    "visual",
-    parameter="factor of the saturation",
-    table=(0.7, 0.5, 0.3, 0.0),
-    based_on="ImageNet-C saturate",
-    randomness="per_clip",
-)
-def desaturate(frames: Frames, factor: float, rng: Generator) -> Frames:
+@_steady_light(parameter="factor of the saturation", table=(0.7, 0.5, 0.3, 0.0), based_on="ImageNet-C saturate")
+def desaturate(frames: Frames, factor: float, _rng: Generator) -> Frames:
     """The camera renders colours paler than they are, down to grey."""
     return _saturate(frames, factor, 0.0)
 
 
-@on_frames(
-    "visual",
+@_steady_light(
     parameter="factor of the saturation, and what is added to it",
     table=((1.5, 0.0), (2.0, 0.0), (5.0, 0.0), (20.0, 0.2)),
     based_on="ImageNet-C saturate; pure grey has no hue and stays grey",
-    randomness="per_clip",
 )
-def oversaturate(frames: Frames, change: tuple[float, float], rng: Generator) -> Frames:
+def oversaturate(frames: Frames, change: tuple[float, float], _rng: Generator) -> Frames:
     """The camera renders colours stronger than they are, up to glaring."""
     return _saturate(frames, *change)
-
-
-def ar1_series(count: int, rng: Generator) -> Layer:
-    """Return a first-order autoregressive series of unit variance."""
-    series = rng.standard_normal(count)
-    for t in range(1, count):
-        series[t] = _MEMORY * series[t - 1] + np.sqrt(1 - _MEMORY**2) * series[t]
-    return series.astype(np.float32)
 
 
 @cache

@@ -1,7 +1,7 @@
 """Noise of the image sensor: fresh in every frame, except for the pattern that the sensor keeps."""
 
 from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 
 import cv2
 import numpy as np
@@ -24,34 +24,22 @@ _INPUTS = np.arange(256.0)[:, None]
 _QUANTILES = (np.arange(NOISE_STEPS) + 0.5) / NOISE_STEPS
 FULL_LIGHT_PHOTONS = 255.0  # that a white pixel counts before the lamps are dimmed
 
+_sensor_noise = partial(on_frames, "visual", based_on=IMAGENET_C, randomness="per_frame")
 
-@on_frames(
-    "visual",
-    parameter="standard deviation",
-    table=(0.08, 0.12, 0.18, 0.38),
-    based_on=IMAGENET_C,
-    randomness="per_frame",
-)
+
+@_sensor_noise(parameter="standard deviation", table=(0.08, 0.12, 0.18, 0.38))
 def gaussian_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The sensor reads out every pixel with an error of its own, new in every frame."""
     return _add_noise(frames, gaussian_table, sigma, rng)
 
 
-@on_frames(
-    "visual", parameter="photons of a white pixel", table=(60, 25, 12, 3), based_on=IMAGENET_C, randomness="per_frame"
-)
+@_sensor_noise(parameter="photons of a white pixel", table=(60, 25, 12, 3))
 def shot_noise(frames: Frames, photons: float, rng: Generator) -> Frames:
     """So little light reaches the sensor that single photons count, differently in every frame."""
     return _add_noise(frames, shot_table, photons, rng)
 
 
-@on_frames(
-    "visual",
-    parameter="fraction of values",
-    table=(0.03, 0.06, 0.09, 0.27),
-    based_on=IMAGENET_C,
-    randomness="per_frame",
-)
+@_sensor_noise(parameter="fraction of values", table=(0.03, 0.06, 0.09, 0.27))
 def impulse_noise(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Transmission errors turn single values fully on or off, others in every frame."""
     flat, out, seeds = _prepare(frames, rng)
@@ -59,25 +47,13 @@ def impulse_noise(frames: Frames, fraction: float, rng: Generator) -> Frames:
     return out.reshape(frames.shape)
 
 
-@on_frames(
-    "visual",
-    parameter="standard deviation at white",
-    table=(0.15, 0.20, 0.35, 0.60),
-    based_on=IMAGENET_C,
-    randomness="per_frame",
-)
+@_sensor_noise(parameter="standard deviation at white", table=(0.15, 0.20, 0.35, 0.60))
 def speckle_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
     """The gain of every pixel fluctuates, so bright places are noisier, anew in every frame."""
     return _add_noise(frames, speckle_table, sigma, rng)
 
 
-@on_frames(
-    "visual",
-    parameter="gain",
-    table=(0.7, 0.5, 0.3, 0.15),
-    based_on="light change of LIBERO-plus",
-    randomness="per_frame",
-)
+@_sensor_noise(parameter="gain", table=(0.7, 0.5, 0.3, 0.15), based_on="light change of LIBERO-plus")
 def low_light(frames: Frames, gain: float, rng: Generator) -> Frames:
     """The lamps are dimmed for the whole clip, and the sensor counts fewer photons."""
     return _add_noise(frames, low_light_table, gain, rng)

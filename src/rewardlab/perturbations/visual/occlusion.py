@@ -1,33 +1,33 @@
 """Something covers the picture: a patch, the word SUCCESS."""
 
+from contextlib import suppress
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from rewardlab.core.episode import Episode, Frames, with_frames
+from rewardlab.core.episode import Frames
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
+from rewardlab.perturbations.contract import on_frames
 from rewardlab.perturbations.guards import goal_region
 
 _ASPECTS = (1.0, 2.0, 0.5)  # shapes that a patch may have, relative to the frame
 _VISIBLE_CHANGE = 8.0  # levels of 255; less is taken for noise of the video
 _AREA = "fraction of the picture; kept off where the last tenth of the clip differs most from its first frame"
 
+_overlay = partial(on_frames, "visual", label="keeps_if")
 
-@on_frames(
-    "visual",
-    parameter=_AREA,
-    table=(0.05, 0.10, 0.20, 0.35),
-    based_on="occluders of COLOSSEUM",
-    randomness="per_clip",
-    label="keeps_if",
-)
+
+@_overlay(parameter=_AREA, table=(0.05, 0.10, 0.20, 0.35), based_on="occluders of COLOSSEUM", randomness="per_clip")
 def occlusion_patch(frames: Frames, fraction: float, rng: Generator) -> Frames:
     """Something flat hangs before the lens and hides a part of the picture, away from where the task is done."""
     draw, colour = rng.random(), rng.integers(0, 256, 3, dtype=np.uint8)
     goal = changed_region(frames)
-    free = np.concatenate([free_boxes(goal, size) for size in patch_sizes(goal.shape, fraction)])
+    sides = [(fraction * aspect) ** 0.5 for aspect in _ASPECTS]
+    sizes = [(max(1, round(goal.shape[0] * s)), max(1, round(goal.shape[1] * fraction / s))) for s in sides]
+    free = np.concatenate([_free_boxes(goal, size) for size in sizes])
     if not len(free):
         raise NotApplicable(f"every patch of {fraction:.0%} of the picture hides what changed by the last frames")
     top, left, bottom, right = free[int(draw * len(free))]
@@ -47,13 +47,7 @@ def changed_region(frames: Frames) -> NDArray[np.uint8]:
     return np.asarray(cv2.dilate(changed, np.ones(grain[::-1], np.uint8)))
 
 
-def patch_sizes(shape: tuple[int, ...], fraction: float) -> list[tuple[int, int]]:
-    """Return the (height, width) of the patches that hide this fraction of an (H, W) picture."""
-    sides = [(fraction * aspect) ** 0.5 for aspect in _ASPECTS]
-    return [(max(1, round(shape[0] * side)), max(1, round(shape[1] * fraction / side))) for side in sides]
-
-
-def free_boxes(goal: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.int64]:
+def _free_boxes(goal: NDArray[np.uint8], size: tuple[int, int]) -> NDArray[np.int64]:
     """Return the (top, left, bottom, right) of every box of this size that hides nothing of the goal."""
     height, width = size
     sums = cv2.integral(goal)
@@ -80,25 +74,18 @@ _MARGIN = 0.03  # heights of the picture
 _MAX_HIDDEN = 0.25  # fraction of the guessed goal region that the word may hide
 
 
-@on_episode(
-    "visual",
-    channel="frames",
-    parameter="height of the letters",
-    table=_SIZES,
-    based_on="typographic attacks",
-    label="keeps_if",
-)
-def success_overlay(episode: Episode, fraction: float, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+@_overlay(parameter="height of the letters", table=_SIZES, based_on="typographic attacks")
+def success_overlay(frames: Frames, fraction: float, _rng: Generator) -> Frames:
     """The recorder writes SUCCESS over the picture, whatever happened."""
-    frames = episode.frames
-    goal = _goal_or_nothing(frames)
-    at_top = (
-        _hidden_fraction(goal, _letter_height(frames, _SIZES[-1]), at_top=True) <= _MAX_HIDDEN
-    )  # the same at every severity
+    goal = np.zeros(frames.shape[1:3], bool)
+    with suppress(NotApplicable):  # where no goal can be guessed, the word hides none
+        goal = goal_region(frames)
+    # The same at every severity:
+    at_top = _hidden_fraction(goal, _letter_height(frames, _SIZES[-1]), at_top=True) <= _MAX_HIDDEN
     letter = _letter_height(frames, fraction)
     if _hidden_fraction(goal, letter, at_top=at_top) > _MAX_HIDDEN:
         raise NotApplicable("the word would hide the guessed goal region at the top and at the bottom")
-    return PerturbedEpisode(with_frames(episode, _draw_word(frames, letter, at_top=at_top)), "same")
+    return _draw_word(frames, letter, at_top=at_top)
 
 
 def _letter_height(frames: Frames, fraction: float) -> float:
@@ -114,17 +101,10 @@ def _corner(height: int, letter: float, *, at_top: bool) -> tuple[float, float]:
 
 
 def _hidden_fraction(goal: NDArray[np.bool_], letter: float, *, at_top: bool) -> float:
-    """Return the fraction of the guessed goal region behind the word; 0 where no goal could be guessed."""
+    """Return the fraction of the guessed goal region behind the word."""
     x, y = _corner(len(goal), letter, at_top=at_top)
     behind = goal[int(y) : int(y + letter) + 1, int(x) : int(x + _WORD_WIDTH * letter) + 1]
     return float(behind.sum() / max(1, goal.sum()))
-
-
-def _goal_or_nothing(frames: Frames) -> NDArray[np.bool_]:
-    try:
-        return goal_region(frames)
-    except NotApplicable:
-        return np.zeros(frames.shape[1:3], bool)
 
 
 def _draw_word(frames: Frames, letter: float, *, at_top: bool) -> Frames:

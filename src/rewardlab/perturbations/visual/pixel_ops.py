@@ -31,7 +31,7 @@ _SECOND = np.uint64(0x94D049BB133111EB)
 def map_frames(frames: Frames, change: Callable[[Image, Image], object]) -> Frames:
     """Return new frames, each written by `change(frame, target)`."""
     out = np.empty(frames.shape, np.uint8)
-    for frame, target in zip(np.ascontiguousarray(frames), out):
+    for frame, target in zip(np.ascontiguousarray(frames), out, strict=True):
         change(frame, target)
     return out
 

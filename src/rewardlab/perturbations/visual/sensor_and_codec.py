@@ -1,5 +1,8 @@
 """Another sensor or recorder: JPEG, pixelation, resolution, mosaic, codec."""
 
+from collections.abc import Callable
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.random import Generator
@@ -19,16 +22,16 @@ from rewardlab.perturbations.visual.pixel_ops import IMAGENET_C, Image, Integers
     randomness="per_clip",
     label="keeps_if",
 )
-def sensor_swap(episode: Episode, sensor: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+def sensor_swap(episode: Episode, sensor: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The camera has another sensor: coarse, then with a colour mosaic, then without colour, then for infrared."""
     if sensor in ("grey", "infrared"):
         require_no_colour(episode.instruction)
-    see = {"6 bits per colour": _quantised, "Bayer mosaic": _bayer_mosaic, "grey": _grey, "infrared": _infrared}[sensor]
+    see = _SENSORS[sensor]
     return PerturbedEpisode(with_frames(episode, np.stack([see(frame) for frame in episode.frames])), "same")
 
 
 @on_frames("visual", parameter="lines out of 256", table=(192, 128, 96, 64), based_on="VLM-RobustBench")
-def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
+def resolution(frames: Frames, lines: int, _rng: Generator) -> Frames:
     """The camera delivers fewer pixels, and the recorder blows the picture up again."""
     height, width = frames.shape[1:3]
     fewer = (max(1, round(width * lines / 256)), max(1, round(height * lines / 256)))
@@ -36,36 +39,31 @@ def resolution(frames: Frames, lines: int, rng: Generator) -> Frames:
 
 
 @on_frames("visual", parameter="fraction of the width", table=(0.9, 0.8, 0.65, 0.5), based_on="VLM-RobustBench")
-def aspect_squeeze(frames: Frames, fraction: float, rng: Generator) -> Frames:
+def aspect_squeeze(frames: Frames, fraction: float, _rng: Generator) -> Frames:
     """The recorder gets the aspect ratio wrong: the scene is squeezed sideways between black bars."""
     height, width = frames.shape[1:3]
     narrow = max(1, round(width * fraction))
     left = (width - narrow) // 2
     result = np.zeros_like(frames)
-    for target, frame in zip(result, frames):
+    for target, frame in zip(result, frames, strict=True):
         target[:, left : left + narrow] = _resize(frame, (narrow, height), cv2.INTER_AREA)
     return result
 
 
 @on_frames("visual", parameter="rate factor", table=(30, 37, 44, 51), based_on="mini-Kinetics-C", stage="stream")
-def codec(frames: Frames, crf: int, rng: Generator) -> Frames:
+def codec(frames: Frames, crf: int, _rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.264 at a low rate."""
     return transcode(frames, h264(crf))
 
 
 @on_frames("visual", parameter="rate factor", table=(33, 39, 45, 51), based_on="mini-Kinetics-C", stage="stream")
-def codec_h265(frames: Frames, crf: int, rng: Generator) -> Frames:
+def codec_h265(frames: Frames, crf: int, _rng: Generator) -> Frames:
     """The recorder saves bytes: the stream goes through H.265 at a low rate."""
     return transcode(frames, h265(crf))
 
 
 def _resize(frame: Frames, size: tuple[int, int], how: int = cv2.INTER_CUBIC) -> Frames:
     return np.asarray(cv2.resize(frame, size, interpolation=how))
-
-
-def _quantised(frame: Frames) -> Frames:
-    # The upper bits fill the lower ones, so white stays white.
-    return np.asarray((frame & 0xFC) | (frame >> 6), np.uint8)
 
 
 def _bayer_mosaic(frame: Frames) -> Frames:
@@ -76,10 +74,6 @@ def _bayer_mosaic(frame: Frames) -> Frames:
     height, width = raw.shape
     padded = cv2.copyMakeBorder(raw, 4, 4, 4, 4, cv2.BORDER_REFLECT_101)  # even, so the pattern goes on
     return np.asarray(cv2.demosaicing(padded, cv2.COLOR_BayerRGGB2RGB_EA))[4 : 4 + height, 4 : 4 + width]
-
-
-def _grey(frame: Frames) -> Frames:
-    return np.asarray(cv2.cvtColor(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB))
 
 
 def _infrared(frame: Frames) -> Frames:
@@ -93,13 +87,21 @@ def _infrared(frame: Frames) -> Frames:
     return np.repeat(np.clip(pale, 0, 255).astype(np.uint8)[..., None], 3, axis=-1)
 
 
+_SENSORS: dict[str, Callable[[Frames], Frames]] = {
+    # The upper bits fill the lower ones, so white stays white.
+    "6 bits per colour": lambda frame: np.asarray((frame & 0xFC) | (frame >> 6), np.uint8),
+    "Bayer mosaic": _bayer_mosaic,
+    "grey": lambda frame: np.asarray(cv2.cvtColor(cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY), cv2.COLOR_GRAY2RGB)),
+    "infrared": _infrared,
+}
+
 # Digital damage: what compression and a low resolution do to every frame.
 
 _FRACTIONS = (0.6, 0.5, 0.4, 0.25)
 
 
 @on_frames("visual", parameter="JPEG quality", table=(25, 18, 15, 7), based_on=IMAGENET_C)
-def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
+def jpeg(frames: Frames, quality: int, _rng: Generator) -> Frames:
     """The link to the camera is narrow, so every frame is sent as a small JPEG."""
 
     def change(frame: Image, target: Image) -> None:
@@ -109,23 +111,20 @@ def jpeg(frames: Frames, quality: int, rng: Generator) -> Frames:
     return map_frames(frames, change)
 
 
-@on_frames(
-    "visual", parameter="fraction of the resolution", table=_FRACTIONS, based_on=IMAGENET_C, randomness="per_clip"
+_fewer_pixels = partial(
+    on_frames, "visual", parameter="fraction of the resolution", table=_FRACTIONS, randomness="per_clip"
 )
-def pixelate(frames: Frames, fraction: float, rng: Generator) -> Frames:
+
+
+@_fewer_pixels(based_on=IMAGENET_C)
+def pixelate(frames: Frames, fraction: float, _rng: Generator) -> Frames:
     """The sensor has fewer, larger pixels, which show as squares."""
     rows, columns = pixel_cells(frames.shape[1], fraction), pixel_cells(frames.shape[2], fraction)
     return map_frames(frames, lambda frame, target: fill_cells(flat_rows(frame), rows, columns, flat_rows(target)))
 
 
-@on_frames(
-    "visual",
-    parameter="fraction of the resolution",
-    table=_FRACTIONS,
-    based_on="VLM-RobustBench upsample",
-    randomness="per_clip",
-)
-def resample(frames: Frames, fraction: float, rng: Generator) -> Frames:
+@_fewer_pixels(based_on="VLM-RobustBench upsample")
+def resample(frames: Frames, fraction: float, _rng: Generator) -> Frames:
     """The camera streams at a low resolution, and the picture is smoothly enlarged again."""
     height, width = frames.shape[1:3]
     small = max(1, int(width * fraction)), max(1, int(height * fraction))

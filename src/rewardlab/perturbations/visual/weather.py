@@ -1,5 +1,7 @@
 """Fog, frost, spatter, snow, and how their layers are drawn."""
 
+from functools import partial
+
 import cv2
 import numpy as np
 from numpy.random import Generator
@@ -92,21 +94,16 @@ def mud_opacity(thickness: Layer, threshold: float, sigma: float) -> Layer:
     return np.where(cover < _MUD_SOLID, 0, cover).astype(np.float32)
 
 
-def snowflakes(noise: Layer, zoom: float, threshold: float) -> Layer:
-    """Return snow flakes: the middle of a noise field, enlarged, where it exceeds the threshold."""
+def snow_layer(noise: Layer, zoom: float, threshold: float, size: tuple[float, float], angle: float) -> Layer:
+    """Return snow flakes, smeared along their fall: the middle of a noise field, enlarged, above the threshold."""
     height, width = noise.shape
     rows, columns = int(np.ceil(height / zoom)), int(np.ceil(width / zoom))
     top, left = (height - rows) // 2, (width - columns) // 2
     large = cv2.resize(noise[top : top + rows, left : left + columns], (width, height), interpolation=cv2.INTER_LINEAR)
-    return np.where(large < threshold, 0, np.clip(large, 0, 1)).astype(np.float32)
-
-
-def smear_layer(layer: Layer, size: tuple[float, float], angle: float) -> Layer:
-    """Return a layer smeared along one direction; what leaves at one edge comes back at the other."""
-    shifts, weights = motion_kernel(size, 1.0, angle)
-    total = np.zeros_like(layer)
-    for (down, right), weight in zip(shifts, weights):
-        total += weight * np.roll(layer, (-down, -right), (0, 1))
+    flakes = np.where(large < threshold, 0, np.clip(large, 0, 1)).astype(np.float32)
+    total = np.zeros_like(flakes)
+    for (down, right), weight in zip(*motion_kernel(size, 1.0, angle), strict=True):
+        total += weight * np.roll(flakes, (-down, -right), (0, 1))
     return total
 
 
@@ -142,13 +139,13 @@ _SNOW = (
 _DROPS = "liquid; mean, spread, sigma in pixels at 256 px height and threshold of its thickness; strength or rim"
 _FALL = "mean, spread, zoom and threshold of the flakes; radius and sigma of their streaks; fraction of the scene"
 
+_weather = partial(on_frames, "visual", based_on=IMAGENET_C, randomness="per_clip")
 
-@on_frames(
-    "visual",
+
+@_weather(
     parameter="density, and how fast fine detail fades",
     table=((1.5, 2.0), (2.0, 2.0), (2.5, 1.7), (4.0, 1.4)),
     based_on=_RETUNED,
-    randomness="per_clip",
 )
 def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     """Fog stands between the camera and the scene, in the same swathes throughout."""
@@ -159,12 +156,10 @@ def fog(frames: Frames, density: tuple[float, float], rng: Generator) -> Frames:
     return _cover(frames, np.float32(keep), veil * np.float32(255 * amount * keep))
 
 
-@on_frames(
-    "visual",
+@_weather(
     parameter="fraction of the scene and of the ice",
     table=((1.0, 0.4), (0.8, 0.6), (0.7, 0.7), (0.5, 0.85)),
     based_on=f"{_RETUNED}; the ice is drawn",
-    randomness="per_clip",
 )
 def frost(frames: Frames, fractions: tuple[float, float], rng: Generator) -> Frames:
     """Ice has grown on the lens and stays there."""
@@ -172,7 +167,7 @@ def frost(frames: Frames, fractions: tuple[float, float], rng: Generator) -> Fra
     return _cover(frames, np.float32(fractions[0]), ice * np.float32(fractions[1]))
 
 
-@on_frames("visual", parameter=_DROPS, table=_SPATTER, based_on=IMAGENET_C, randomness="per_clip")
+@_weather(parameter=_DROPS, table=_SPATTER)
 def spatter(frames: Frames, drops: tuple[str, float, float, float, float, float], rng: Generator) -> Frames:
     """Drops of water, and at worst mud, have hit the lens and stick to it."""
     kind, mean, spread, sigma, threshold, strength = drops
@@ -190,7 +185,7 @@ def snow(frames: Frames, fall: tuple[float, float, float, float, tuple[float, fl
     mean, spread, zoom, threshold, size, keep = fall
     angle = rng.uniform(-135, -45)
     noise = (rng.standard_normal(layer_shape(frames)) * spread + mean).astype(np.float32)
-    layer = smear_layer(snowflakes(noise, zoom, threshold), size, angle)
+    layer = snow_layer(noise, zoom, threshold, size, angle)
     layer = resize_layer(layer + layer[::-1, ::-1], frames) * np.float32(255)
     step = -_FALL_SPEED * pixel_scale(frames) * np.array([np.sin(np.deg2rad(angle)), np.cos(np.deg2rad(angle))])
     moves = iter(np.rint(np.arange(len(frames))[:, None] * step).astype(int).tolist())

@@ -8,7 +8,6 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.seeding import pick, rng_for
@@ -107,7 +106,6 @@ def scene_path(task: str) -> str:
 def distractor_spec(distractor: Distractor) -> Any:
     """Return a scene with nothing in it but what is seen of a distractor, and its joints."""
     mujoco = load_module("mujoco")
-
     spec = mujoco.MjSpec.from_file(scene_path(distractor.task))
     for body in list(spec.worldbody.bodies):
         if body.name not in distractor.bodies:
@@ -133,7 +131,6 @@ def _delete_unused(assets: Sequence[Any], used: set[str]) -> None:
 def distractor_shape(name: str, state: DistractorState) -> DistractorShape:
     """Return what is seen of a distractor in a state."""
     mujoco = load_module("mujoco")
-
     model = distractor_spec(DISTRACTORS[name]).compile()
     data = mujoco.MjData(model)
     for joint, value in state.joints:
@@ -186,22 +183,6 @@ class PlacedDistractor:
     turn: float
 
 
-@dataclass(frozen=True, eq=False)
-class Circles:
-    """Circles on the table that are taken."""
-
-    centre: Floats  # (circles, 2)
-    radius: Floats  # (circles,)
-
-    def free(self, place: Floats, radius: float) -> bool:
-        """Tell whether a circle of this radius finds room at a place."""
-        return bool((np.linalg.norm(self.centre - place, axis=1) > self.radius + radius + _GAP).all())
-
-    def with_one(self, place: Floats, radius: float) -> "Circles":
-        """Return these and one more."""
-        return Circles(np.vstack([self.centre, place]), np.append(self.radius, radius))
-
-
 @lru_cache(maxsize=4)  # who asks what stands there also has it rendered
 def place_distractors(trajectory: Trajectory, count: int, seed: int) -> tuple[PlacedDistractor, ...]:
     """Return up to so many distractors that find room beside the work; the same for the same rollout and seed.
@@ -209,7 +190,7 @@ def place_distractors(trajectory: Trajectory, count: int, seed: int) -> tuple[Pl
     No two of them, and none of the task's own, share a noun: an instruction means one of them.
     """
     rng = rng_for(seed, "things", trajectory.task, trajectory.seed)
-    taken, said = _taken(trajectory), {TASK_OBJECTS[trajectory.task].split()[-1]}
+    (taken, radii), said = _taken(trajectory), {TASK_OBJECTS[trajectory.task].split()[-1]}
     placed: list[PlacedDistractor] = []
     for name in map(str, rng.permutation(list(DISTRACTORS))):
         distractor = DISTRACTORS[name]
@@ -219,42 +200,36 @@ def place_distractors(trajectory: Trajectory, count: int, seed: int) -> tuple[Pl
             continue
         state = pick(distractor.states, rng)
         radius = distractor_shape(name, state).radius
-        centre = _free_place(taken, radius, rng)
-        if centre is not None:
+        low, high = np.array(_TABLE[::2]), np.array(_TABLE[1::2])
+        free = (
+            place
+            for place in rng.uniform(low, high, (_TRIES, 2))
+            if (np.linalg.norm(taken - place, axis=1) > radii + radius + _GAP).all()
+        )
+        if (centre := next(free, None)) is not None:
             turn = float(np.radians(rng.uniform(-_MOST_TURN, _MOST_TURN)))
             placed.append(PlacedDistractor(name, state, centre, turn))
-            taken, said = taken.with_one(centre, radius), said | nouns(distractor)
+            taken, radii, said = np.vstack([taken, centre]), np.append(radii, radius), said | nouns(distractor)
     return tuple(placed)
 
 
-def _free_place(taken: Circles, radius: float, rng: Generator) -> Floats | None:
-    low, high = np.array(_TABLE[::2]), np.array(_TABLE[1::2])
-    for place in rng.uniform(low, high, (_TRIES, 2)):
-        if taken.free(place, radius):
-            return np.asarray(place)
-    return None
-
-
-def _taken(trajectory: Trajectory) -> Circles:
-    """Return what must stay free: the gripper's path, the goal, and the task's objects at the start and the end."""
+def _taken(trajectory: Trajectory) -> tuple[Floats, Floats]:
+    """Return centres and radii of what must stay free: the gripper's path, the goal, the task's objects at each end."""
     every = max(1, len(trajectory.gripper_pos) // _PATH_POINTS)
     path = np.vstack([trajectory.gripper_pos[::every, :2], trajectory.goal[None, :2]])
-    corners = np.concatenate([_own_corners(trajectory, step) for step in (0, -1)])
+    mujoco = load_module("mujoco")
+    model = open_task(trajectory.task).model
+    data, before, boxes = mujoco.MjData(model), model.body_pos.copy(), []
+    model.body_pos[:] = trajectory.body_pos
+    for step in (0, -1):
+        data.qpos[:] = trajectory.qpos[step]
+        mujoco.mj_kinematics(model, data)
+        boxes.append(box_corners(model, data, parts_of_the_task(model)[0])[..., :2])
+    model.body_pos[:] = before
+    corners = np.concatenate(boxes)  # (x, y) of the boxes around the parts of the task's own objects
     low, high = corners.min(axis=1), corners.max(axis=1)
     radius = np.concatenate([np.full(len(path), _GRIPPER_RADIUS), np.linalg.norm(high - low, axis=1) / 2])
-    return Circles(np.vstack([path, (low + high) / 2]), radius)
-
-
-def _own_corners(trajectory: Trajectory, step: int) -> Floats:
-    """Return the corners (x, y) of the boxes around the parts of the task's own objects, (parts, 8, 2)."""
-    mujoco = load_module("mujoco")
-
-    model = open_task(trajectory.task).model
-    data, before = mujoco.MjData(model), model.body_pos.copy()
-    model.body_pos[:], data.qpos[:] = trajectory.body_pos, trajectory.qpos[step]
-    mujoco.mj_kinematics(model, data)
-    model.body_pos[:] = before
-    return box_corners(model, data, parts_of_the_task(model)[0])[..., :2]
+    return np.vstack([path, (low + high) / 2]), radius
 
 
 # Crowded scenes: objects of other tasks stand beside those of a rollout; only the camera sees them.
@@ -271,7 +246,7 @@ def crowded_renderer(task: str) -> TaskRenderer:
 
 
 @lru_cache(maxsize=2)  # a crowded scene holds some 60 MB of meshes and textures
-def _crowded_renderer(task: str, process: int) -> TaskRenderer:
+def _crowded_renderer(task: str, _process: int) -> TaskRenderer:
     return TaskRenderer(fast_to_render(compile_crowded(crowded_spec(task))))
 
 
@@ -299,12 +274,11 @@ def _of_distractors(model: Any) -> NDArray[np.bool_]:
 def _show(model: Any, placed: PlacedDistractor) -> None:
     """Put the geoms of a distractor where they belong; its bodies all lie at the origin."""
     mujoco = load_module("mujoco")
-
     shape, geoms = distractor_shape(placed.name, placed.state), _geoms_of(model, placed.name)
     cos, sin = np.cos(placed.turn), np.sin(placed.turn)
     turn = np.array([[cos, -sin, 0], [sin, cos, 0], [0, 0, 1]])
     model.geom_pos[geoms] = shape.position @ turn.T + [*placed.centre, 0.0]
-    for geom, rotation in zip(geoms, turn @ shape.rotation):
+    for geom, rotation in zip(geoms, turn @ shape.rotation, strict=True):
         mujoco.mju_mat2Quat(model.geom_quat[geom], rotation.ravel())
     model.geom_group[geoms] = _SHOWN
 
@@ -319,7 +293,6 @@ def _geoms_of(model: Any, name: str) -> Ints:
 def crowded_spec(task: str) -> Any:
     """Return the scene of a task with what is seen of every object of other scenes, behind its own bodies."""
     mujoco = load_module("mujoco")
-
     host = mujoco.MjSpec.from_file(scene_path(task))
     for name, distractor in DISTRACTORS.items():
         if scene_path(distractor.task) == scene_path(task):

@@ -13,12 +13,14 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import level_of_progress
 from rewardlab.worlds.metaworld.instructions import (
+    DIRECTION_WORDS,
     SYMMETRIC_TASKS,
     Counterfactual,
     counterfactuals,
     describe_displacement,
     inverse_instructions,
     phrasings,
+    turned,
 )
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory
 from rewardlab.worlds.metaworld.task_progress import (
@@ -37,27 +39,12 @@ _TOLERANCE = 0.03  # metres, for objects whose task does not state its goal as a
 _MARGIN = 0.05  # of the covered fraction: a command this close to the next level is not asked
 _STRETCHES = (1.15, 1.25, 1.45, 1.7, 2.0, 2.5, 3.2, 4.5)
 _TURNS = (0.0, 12.0, -12.0, 20.0, -20.0, 30.0, -30.0, 42.0, -42.0, 50.0, -50.0, 150.0, 180.0)  # degrees
-_AXES = {
-    "to the right": (0, 1.0),
-    "to the left": (0, -1.0),
-    "further from the robot": (1, 1.0),
-    "closer to the robot": (1, -1.0),
-    "up": (2, 1.0),
-    "down": (2, -1.0),
-}
-_OTHER_NAMES = {  # by the last word of the object's name
-    "block": ("cube",),
-    "dial": ("knob",),
-    "door": ("safe",),
-    "gripper": ("hand", "fingers"),
-    "handle": ("bar",),
-    "lid": ("cover",),
-    "lock": ("latch",),
-    "mug": ("cup",),
-    "plug": ("peg",),
-    "puck": ("cylinder", "plate"),
-    "tap": ("faucet",),
-    "thermos": ("bottle",),
+_AXES = {words[back]: (axis, (1.0, -1.0)[back]) for axis, words in enumerate(DIRECTION_WORDS) for back in (0, 1)}
+# By the last word of the object's name.
+_OTHER_NAMES = {
+    **{"block": ("cube",), "dial": ("knob",), "door": ("safe",), "gripper": ("hand", "fingers"), "handle": ("bar",)},
+    **{"lid": ("cover",), "lock": ("latch",), "mug": ("cup",), "plug": ("peg",), "puck": ("cylinder", "plate")},
+    **{"tap": ("faucet",), "thermos": ("bottle",)},
 }
 _PART = re.compile(rf"(\d+) cm ({'|'.join(_AXES)})")
 
@@ -81,7 +68,10 @@ def level_of_command(text: str, trajectory: Trajectory) -> int | None:
     goal = _stated_goal(said, trajectory.task)
     if goal is not None:
         return _level_at(goal, trajectory)
-    others = [*counterfactuals(trajectory, np.random.default_rng(0)), *_opposites(trajectory), *_undone(trajectory)]
+    others = [*counterfactuals(trajectory, np.random.default_rng(0)), *_undone(trajectory)]
+    if trajectory.task in OPPOSITE_TASKS and trajectory.readings[-1].level >= 3:
+        # Every phrasing of the opposite task, of which `counterfactuals` draws one.
+        others += [Counterfactual(t, 1, "opposite") for t in phrasings()[OPPOSITE_TASKS[trajectory.task]]["train"]]
     return next((other.level for other in others if normal(other.text) == said), None)
 
 
@@ -145,12 +135,8 @@ def _covered(goal: Floats, trajectory: Trajectory) -> float:
     """Return which fraction of the way to a goal the object went."""
     moved = trajectory.object_pos[-1] - trajectory.object_pos[0]
     start, left = float(np.linalg.norm(goal)), float(np.linalg.norm(moved - goal))
-    return fraction_covered(start, left, _tolerance(trajectory.task))
-
-
-def _tolerance(task: str) -> float:
-    by_place = "{where}" in phrasings()[task]["train"][0]
-    return PROGRESS_SPECS[task].success_distance if by_place else _TOLERANCE
+    by_place = "{where}" in phrasings()[trajectory.task]["train"][0]
+    return fraction_covered(start, left, PROGRESS_SPECS[trajectory.task].success_distance if by_place else _TOLERANCE)
 
 
 def _displaced(trajectory: Trajectory, named: str, rng: Generator) -> Iterator[Counterfactual]:
@@ -160,7 +146,7 @@ def _displaced(trajectory: Trajectory, named: str, rng: Generator) -> Iterator[C
         return
     family = PROGRESS_SPECS[trajectory.task].family
     borders = np.array([*LEVEL_STARTS_BY_FAMILY[family], 1.0])
-    goals = [stretch * _turned(moved, angle) for stretch in _STRETCHES for angle in _TURNS]
+    goals = [stretch * turned(moved, np.deg2rad(angle)) for stretch in _STRETCHES for angle in _TURNS]
     for place in rng.permutation(len(goals)):
         text = f"Move {named} {describe_displacement(goals[place])}."
         goal = _stated_goal(normal(text), trajectory.task)
@@ -170,21 +156,8 @@ def _displaced(trajectory: Trajectory, named: str, rng: Generator) -> Iterator[C
             yield Counterfactual(text, _level_at(goal, trajectory), "displaced")
 
 
-def _turned(displacement: Floats, degrees: float) -> Floats:
-    angle = np.deg2rad(degrees)
-    x, y, z = displacement
-    return np.array([x * np.cos(angle) - y * np.sin(angle), x * np.sin(angle) + y * np.cos(angle), z])
-
-
 def _undone(trajectory: Trajectory) -> list[Counterfactual]:
     """Ask for what was clearly done to be undone."""
     if trajectory.task in SYMMETRIC_TASKS or trajectory.readings[-1].level < 3:
         return []
     return [Counterfactual(text, 1, "undone") for text in inverse_instructions(trajectory.task, TASKS)]
-
-
-def _opposites(trajectory: Trajectory) -> list[Counterfactual]:
-    """Return every phrasing of the opposite task, of which `counterfactuals` draws one."""
-    if trajectory.task not in OPPOSITE_TASKS or trajectory.readings[-1].level < 3:
-        return []
-    return [Counterfactual(t, 1, "opposite") for t in phrasings()[OPPOSITE_TASKS[trajectory.task]]["train"]]

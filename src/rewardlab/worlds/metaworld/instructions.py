@@ -1,7 +1,6 @@
 """Words for rollouts: phrasings, counterfactual and inverse instructions, captions."""
 
 import tomllib
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,6 +21,8 @@ from rewardlab.worlds.metaworld.tasks import COLOURS, HALFWAY_INSTRUCTIONS, OPPO
 
 Floats = NDArray[np.float64]
 PHRASINGS = ("train", "held_out")
+# Forward and back along x, y and z, in the robot's frame.
+DIRECTION_WORDS = (("to the right", "to the left"), ("further from the robot", "closer to the robot"), ("up", "down"))
 _MIN_STATED = 0.02  # metres; a shorter displacement is not worth a word
 _MOST_ASKED = 0.25  # metres along each axis that an untouched object is asked to go
 _UNMOVED, _MOVED = 0.005, 0.03  # metres; in between nobody can say whether an object was left alone
@@ -52,13 +53,18 @@ def draw_instruction(trajectory: Trajectory, kind: str, rng: Generator) -> str:
 
 def describe_displacement(displacement: Floats) -> str:
     """Return a displacement in words, in the robot's frame: right is +x, away is +y, up is +z."""
-    words = (("to the right", "to the left"), ("further from the robot", "closer to the robot"), ("up", "down"))
     parts = [
         f"{abs(length) * 100:.0f} cm {names[0 if length > 0 else 1]}"
-        for length, names in zip(displacement, words)
+        for length, names in zip(displacement, DIRECTION_WORDS, strict=True)
         if abs(length) >= _MIN_STATED
     ]
     return " and ".join([", ".join(parts[:-1]), parts[-1]] if len(parts) > 1 else parts) or "right here"
+
+
+def turned(displacement: Floats, angle: float) -> Floats:
+    """Return a displacement turned about the vertical axis, by radians."""
+    x, y, z = displacement
+    return np.array([x * np.cos(angle) - y * np.sin(angle), x * np.sin(angle) + y * np.cos(angle), z])
 
 
 def ask_for_distractor(task: str, kind: str, rng: Generator) -> Counterfactual:
@@ -70,7 +76,7 @@ def ask_for_distractor(task: str, kind: str, rng: Generator) -> Counterfactual:
 
 def counterfactuals(trajectory: Trajectory, rng: Generator) -> list[Counterfactual]:
     """Return other instructions for the same video, each with its exact level; the list may be empty."""
-    found = [make(trajectory, rng) for make in _MAKERS]
+    found = [make(trajectory, rng) for make in (_other_goal, _opposite, _halfway, _untouched, _left_alone)]
     return [other for other in found if other is not None]
 
 
@@ -79,21 +85,14 @@ def _other_goal(trajectory: Trajectory, rng: Generator) -> Counterfactual | None
     if "{where}" not in phrasings()[trajectory.task]["train"][0]:
         return None
     displacement = trajectory.goal - trajectory.object_pos[0]
-    angle = rng.uniform(0.5, 1.5) * np.pi
-    turned = np.array(
-        [
-            displacement[0] * np.cos(angle) - displacement[1] * np.sin(angle),
-            displacement[0] * np.sin(angle) + displacement[1] * np.cos(angle),
-            displacement[2],
-        ]
-    )
+    goal = turned(displacement, rng.uniform(0.5, 1.5) * np.pi)
     spec = PROGRESS_SPECS[trajectory.task]
-    start = float(np.linalg.norm(turned))
-    distance = float(np.linalg.norm(trajectory.object_pos[-1] - trajectory.object_pos[0] - turned))
+    start = float(np.linalg.norm(goal))
+    distance = float(np.linalg.norm(trajectory.object_pos[-1] - trajectory.object_pos[0] - goal))
     if start < 2 * spec.success_distance or distance <= spec.success_distance:
         return None
     level = level_of_progress(progress_of(spec.family, fraction_covered(start, distance, spec.success_distance), 0.0))
-    return Counterfactual(f"Move {TASK_OBJECTS[trajectory.task]} {describe_displacement(turned)}.", level, "other_goal")
+    return Counterfactual(f"Move {TASK_OBJECTS[trajectory.task]} {describe_displacement(goal)}.", level, "other_goal")
 
 
 def _opposite(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
@@ -104,7 +103,7 @@ def _opposite(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
     return Counterfactual(text, 1, "opposite")
 
 
-def _halfway(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+def _halfway(trajectory: Trajectory, _rng: Generator) -> Counterfactual | None:
     """Ask for half of the change; how much of it is there decides."""
     if trajectory.task not in HALFWAY_INSTRUCTIONS:
         return None
@@ -116,7 +115,7 @@ def _halfway(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
     return Counterfactual(HALFWAY_INSTRUCTIONS[trajectory.task], 3 if level == 6 else level, "halfway")
 
 
-def _untouched(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+def _untouched(trajectory: Trajectory, _rng: Generator) -> Counterfactual | None:
     """Ask for something to be done to another object that nobody touched."""
     if trajectory.task not in OTHER_OBJECTS:
         return None
@@ -125,7 +124,7 @@ def _untouched(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
     return Counterfactual(text, 1, "other_thing") if moved < _UNMOVED else None
 
 
-def _left_alone(trajectory: Trajectory, rng: Generator) -> Counterfactual | None:
+def _left_alone(trajectory: Trajectory, _rng: Generator) -> Counterfactual | None:
     """Ask for the object to be left as it is."""
     if PROGRESS_SPECS[trajectory.task].family == "reach":
         return None
@@ -133,15 +132,6 @@ def _left_alone(trajectory: Trajectory, rng: Generator) -> Counterfactual | None
     if _UNMOVED <= moved < _MOVED:
         return None
     return Counterfactual(f"Leave {TASK_OBJECTS[trajectory.task]} as it is.", 5 if moved < _UNMOVED else 1, "leave")
-
-
-_MAKERS: tuple[Callable[[Trajectory, Generator], Counterfactual | None], ...] = (
-    _other_goal,
-    _opposite,
-    _halfway,
-    _untouched,
-    _left_alone,
-)
 
 
 # Inverse instructions: how people ask for a task to be undone, where no other task says it.
@@ -204,5 +194,9 @@ def caption(task: str, gripper: Floats, moved: Floats, *, name: str = "") -> str
 
 
 def _directions(moved: Floats) -> str:
-    parts = [words[0 if length > 0 else 1] for length, words in zip(moved, _WORDS) if abs(length) > _MOVED_METRES]
+    parts = [
+        words[0 if length > 0 else 1]
+        for length, words in zip(moved, _WORDS, strict=True)
+        if abs(length) > _MOVED_METRES
+    ]
     return " ".join(parts)

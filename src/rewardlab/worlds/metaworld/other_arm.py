@@ -59,50 +59,33 @@ _FLANGE, _TIP, _FINGER = (0.0, 0.0, 0.107), (0.0, 0.0, 0.11), (0.0, 0.0, 0.0584)
 
 def panda_spec(*, seen: bool) -> Any:
     """Return the arm where it stands beside Meta-World's table; without what is seen of it, it is quick to compile."""
-    spec = load_module("mujoco").MjSpec()
+    mujoco = load_module("mujoco")
+    spec = mujoco.MjSpec()
     spec.compiler.degree = False
     spec.compiler.boundmass = spec.compiler.boundinertia = 1e-6  # MuJoCo wants a mass, though nothing is simulated
     shapes = _meshes() if seen else {}
     for name, (vertices, triangles) in shapes.items():
         spec.add_mesh(name=name, uservert=vertices.ravel(), userface=triangles.ravel())
-    body = _add_body(spec.worldbody, "link0", _BASE, _FACING)
-    if seen:
-        _add_pillar(body)
+    body = spec.worldbody.add_body(name="link0", pos=_BASE, quat=_FACING)
+    if seen:  # the pillar that carries the base
+        cylinder, place, size = mujoco.mjtGeom.mjGEOM_CYLINDER, (-0.04, 0.0, -_TO_FLOOR), (0.12, _TO_FLOOR, 0.0)
+        body.add_geom(type=cylinder, pos=place, size=size, rgba=_PAINTS["dark"], group=_SEEN, contype=0, conaffinity=0)
     for link in LINKS:
         _show(body, body.name, shapes)
-        body = _add_link(body, link)
+        half = link.quarter * np.pi / 4
+        body = body.add_body(name=link.name, pos=link.position, quat=(np.cos(half), np.sin(half), 0.0, 0.0))
+        body.add_joint(name=f"{link.name}_joint", axis=(0, 0, 1), range=link.limits, limited=True)
     _show(body, body.name, shapes)
-    _add_gripper(body, shapes)
-    return spec
-
-
-def _add_link(parent: Any, link: Link) -> Any:
-    half = link.quarter * np.pi / 4
-    body = _add_body(parent, link.name, link.position, (np.cos(half), np.sin(half), 0.0, 0.0))
-    body.add_joint(name=f"{link.name}_joint", axis=(0, 0, 1), range=link.limits, limited=True)
-    return body
-
-
-def _add_gripper(flange: Any, shapes: dict[str, Any]) -> None:
-    slide = load_module("mujoco").mjtJoint.mjJNT_SLIDE
     eighth = np.pi / 8
-    hand = _add_body(flange, "hand", _FLANGE, (np.cos(eighth), 0.0, 0.0, -np.sin(eighth)))
+    hand = body.add_body(name="hand", pos=_FLANGE, quat=(np.cos(eighth), 0.0, 0.0, -np.sin(eighth)))
     hand.add_site(name=TIP_SITE, pos=_TIP)
     _show(hand, "hand", shapes)
+    slide = mujoco.mjtJoint.mjJNT_SLIDE
     for side, turned in (("left", (1.0, 0.0, 0.0, 0.0)), ("right", (0.0, 0.0, 0.0, 1.0))):
-        finger = _add_body(hand, f"{side}_finger", _FINGER, turned)
+        finger = hand.add_body(name=f"{side}_finger", pos=_FINGER, quat=turned)
         finger.add_joint(name=f"{side}_slide", type=slide, axis=(0, 1, 0), range=(0, MOST_OPEN / 2), limited=True)
         _show(finger, "finger", shapes)
-
-
-def _add_body(parent: Any, name: str, position: Triple, rotation: tuple[float, float, float, float]) -> Any:
-    return parent.add_body(name=name, pos=position, quat=rotation)
-
-
-def _add_pillar(base: Any) -> None:
-    cylinder = load_module("mujoco").mjtGeom.mjGEOM_CYLINDER
-    place, size = (-0.04, 0.0, -_TO_FLOOR), (0.12, _TO_FLOOR, 0.0)
-    base.add_geom(type=cylinder, pos=place, size=size, rgba=_PAINTS["dark"], group=_SEEN, contype=0, conaffinity=0)
+    return spec
 
 
 def _show(body: Any, link: str, shapes: dict[str, Any]) -> None:
@@ -161,7 +144,6 @@ def solve_inverse_kinematics(trajectory: Trajectory) -> ArmMotion:
 def recorded_hand(trajectory: Trajectory) -> HandPath:
     """Return where the recorded hand was, from the joints of the rollout."""
     mujoco = load_module("mujoco")
-
     model = open_task(trajectory.task).model
     data, rotations, openings = mujoco.MjData(model), [], []
     for qpos in trajectory.qpos:
@@ -176,10 +158,10 @@ def recorded_hand(trajectory: Trajectory) -> HandPath:
 def follow_path(path: HandPath) -> ArmMotion:
     """Return the motion that brings the hand along a path, each state solved from the one before."""
     arm, joints, rows = ArmSolver(), _HOME.copy(), []
-    for number, (position, rotation) in enumerate(zip(path.position, path.rotation)):
+    for number, (position, rotation) in enumerate(zip(path.position, path.rotation, strict=True)):
         joints = arm.reach(joints, position, rotation, _ITERATIONS if number else _FIRST_ITERATIONS)
         rows.append((joints, *arm.miss(joints, position, rotation)))
-    solved, distance, tilt = (np.stack(part) for part in zip(*rows))
+    solved, distance, tilt = (np.stack(part) for part in zip(*rows, strict=True))
     fingers = np.clip(path.opening, 0, MOST_OPEN) / 2
     return ArmMotion(np.column_stack([solved, *[fingers] * FINGERS]), distance, tilt)
 
@@ -188,10 +170,9 @@ class ArmSolver:
     """Solves for the joints by damped least squares; holds the arm's own small model."""
 
     def __init__(self) -> None:
-        mujoco = load_module("mujoco")
-
+        self.mujoco = load_module("mujoco")
         self.model: Any = panda_spec(seen=False).compile()
-        self.data: Any = mujoco.MjData(self.model)
+        self.data: Any = self.mujoco.MjData(self.model)
         self.low, self.high = self.model.jnt_range[:JOINTS].T
         self.tip = self.model.site(TIP_SITE).id
 
@@ -211,22 +192,18 @@ class ArmSolver:
 
     def _error(self, joints: Floats, position: Floats, rotation: Floats) -> Floats:
         """Return the way to the wanted place and the turn to the wanted rotation, (6,)."""
-        mujoco = load_module("mujoco")
-
         self.data.qpos[:JOINTS] = joints
-        mujoco.mj_kinematics(self.model, self.data)
+        self.mujoco.mj_kinematics(self.model, self.data)
         turn, quaternion = np.empty(3), np.empty(4)
-        mujoco.mju_mat2Quat(quaternion, (rotation @ self.data.site_xmat[self.tip].reshape(3, 3).T).ravel())
-        mujoco.mju_quat2Vel(turn, quaternion, 1.0)
+        self.mujoco.mju_mat2Quat(quaternion, (rotation @ self.data.site_xmat[self.tip].reshape(3, 3).T).ravel())
+        self.mujoco.mju_quat2Vel(turn, quaternion, 1.0)
         return np.concatenate([position - self.data.site_xpos[self.tip], turn])
 
     def _step(self, joints: Floats, error: Floats) -> Floats:
         """Return the change of the joints: towards the place first, and home where that leaves them free."""
-        mujoco = load_module("mujoco")
-
-        mujoco.mj_comPos(self.model, self.data)
+        self.mujoco.mj_comPos(self.model, self.data)
         move, turn = np.empty((2, 3, self.model.nv))
-        mujoco.mj_jacSite(self.model, self.data, move, turn, self.tip)
+        self.mujoco.mj_jacSite(self.model, self.data, move, turn, self.tip)
         weight = np.repeat([1.0, _TURN_WEIGHT], 3)
         jacobian = np.vstack([move, turn])[:, :JOINTS] * weight[:, None]
         inverse = jacobian.T @ np.linalg.inv(jacobian @ jacobian.T + _DAMPING * np.eye(6))
@@ -234,9 +211,6 @@ class ArmSolver:
         step = inverse @ (error * weight) + homing - inverse @ (jacobian @ homing)
         return np.asarray(step * min(1.0, _MOST_STEP / np.abs(step).max()))
 
-
-Ints = NDArray[np.intp]
-Vertices = NDArray[np.float32]
 
 MOST_DISTANCE, MOST_TILT = 0.01, 0.15  # metres and radians between the recorded hand and one that follows it
 _SAWYER, _PANDA = "base", "panda/link0"  # the bodies that all others of an arm hang on
@@ -251,7 +225,7 @@ def other_arm_renderer(task: str, *, crowded: bool) -> TaskRenderer:
 
 
 @lru_cache(maxsize=2)  # a scene holds some 30 MB of meshes and textures, a crowded one 60
-def _other_arm_renderer(task: str, crowded: bool, process: int) -> TaskRenderer:
+def _other_arm_renderer(task: str, crowded: bool, _process: int) -> TaskRenderer:
     spec = crowded_spec(task) if crowded else load_module("mujoco").MjSpec.from_file(scene_path(task))
     spec.attach(panda_spec(seen=True), prefix="panda/", frame=spec.worldbody.add_frame())
     model = fast_to_render(compile_crowded(spec))
@@ -280,34 +254,26 @@ def is_robot(model: Any, geom: int) -> bool:
 @contextmanager
 def link_thickness(renderer: TaskRenderer, factor: float) -> Iterator[None]:
     """Make every link of the arm thicker or thinner while the block runs; its fingers stay as they are."""
-    meshes = _link_meshes(renderer.model) if factor != 1 else ()
+    meshes = _link_meshes(renderer.model) if factor != 1 else []
     before = [renderer.mesh(mesh) for mesh in meshes]
-    for mesh, vertices in zip(meshes, before):
-        renderer.upload_mesh(mesh, _thicker(vertices, factor))
+    for mesh, vertices in zip(meshes, before, strict=True):
+        # Across its longest axis: MuJoCo keeps meshes in the frame of their principal axes.
+        scale = np.full(3, factor)
+        scale[np.ptp(vertices, axis=0).argmax()] = 1
+        renderer.upload_mesh(mesh, np.asarray(vertices * scale, np.float32))
     try:
         yield
     finally:
-        for mesh, vertices in zip(meshes, before):
+        for mesh, vertices in zip(meshes, before, strict=True):
             renderer.upload_mesh(mesh, vertices)
 
 
-def _thicker(vertices: Vertices, factor: float) -> Vertices:
-    """Scale a mesh across its longest axis; MuJoCo keeps meshes in the frame of their principal axes."""
-    scale = np.full(3, factor)
-    scale[np.ptp(vertices, axis=0).argmax()] = 1
-    return np.asarray(vertices * scale, np.float32)
-
-
-def _link_meshes(model: Any) -> tuple[int, ...]:
+def _link_meshes(model: Any) -> list[int]:
     """Return the meshes of the arm that is seen, without those of its fingers."""
-    root = _PANDA if _PANDA in body_names(model) else _SAWYER
-    geoms = [geom for geom in _geoms_of(model, root) if model.geom_type[geom] == _MESH]
-    return tuple(int(model.geom_dataid[geom]) for geom in geoms if "finger" not in _body_name(model, geom))
+    geoms = _geoms_of(model, _PANDA if _PANDA in body_names(model) else _SAWYER)
+    links = [geom for geom in geoms if "finger" not in model.body(model.geom_bodyid[geom]).name]
+    return [int(model.geom_dataid[geom]) for geom in links if model.geom_type[geom] == _MESH]
 
 
-def _geoms_of(model: Any, root: str) -> Ints:
+def _geoms_of(model: Any, root: str) -> NDArray[np.intp]:
     return np.flatnonzero(model.body_rootid[model.geom_bodyid] == model.body(root).id)
-
-
-def _body_name(model: Any, geom: int) -> str:
-    return str(model.body(model.geom_bodyid[geom]).name)

@@ -64,22 +64,12 @@ def simulate(task: str, seed: int, steps: int, policy: Policy) -> Trajectory:
     if not 1 <= steps <= MAX_STEPS:
         raise PlanError(f"a rollout takes 1 to {MAX_STEPS} steps, got {steps}")
     with without_warnings():
-        env = open_task(task)
-        observation, info = reset_scene(env, seed)
-        meter = ProgressMeter(task, env, observation, info)
-        body_pos = env.model.body_pos.copy()
-        states, readings, actions = [positions(env, meter, observation)], [meter.read(observation, info)], []
+        rollout = SteppedRollout(task, open_task(task))
+        observation = rollout.begin(seed)
         for step in range(steps):
-            last = readings[-1]
-            wanted = policy(StepState(observation.copy(), last.progress, last.success, step))
-            actions.append(np.clip(wanted, -1, 1).astype(np.float32))
-            observation, _, _, _, info = env.step(actions[-1])
-            states.append(positions(env, meter, observation))
-            readings.append(meter.read(observation, info))
-    qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*states))
-    return Trajectory(
-        task, seed, np.stack(actions), qpos, body_pos, gripper_pos, object_pos, tuple(readings), meter.goal
-    )
+            last = rollout.reading
+            observation = rollout.advance(policy(StepState(observation.copy(), last.progress, last.success, step)))
+    return rollout.trajectory()
 
 
 def replay_actions(task: str, seed: int, actions: NDArray[np.float32]) -> Trajectory:
@@ -117,14 +107,11 @@ def scripted_expert(task: str) -> Callable[[Floats], Floats]:
 
 def simulator_versions() -> dict[str, str]:
     """Return the versions that the physics depends on."""
-    return {name: _version(name) for name in ("metaworld", "mujoco")}
-
-
-def _version(package: str) -> str:
     try:
-        return version(package)
+        return {package: version(package) for package in ("metaworld", "mujoco")}
     except PackageNotFoundError:
-        load_module(package)  # says what to install
+        for package in ("metaworld", "mujoco"):
+            load_module(package)  # says what to install
         raise
 
 
@@ -139,11 +126,6 @@ def reset_scene(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
     observation[18:36] = observation[:18]
     _, info = env.evaluate_state(observation, np.zeros(4, np.float32))
     return observation, info
-
-
-def positions(env: Any, meter: ProgressMeter, observation: Floats) -> tuple[Floats, Floats, Floats]:
-    """Return the positions of all joints, of the gripper, and of what must come to the goal."""
-    return env.data.qpos.copy(), env.tcp_center.copy(), meter.object_pos(observation)
 
 
 def load_module(name: str) -> Any:
@@ -169,23 +151,17 @@ def without_warnings() -> Iterator[None]:
 class SteppedRollout:
     """One simulator of a task: reset it by seed, step it, and take the trajectory so far, as `simulate` returns it."""
 
-    def __init__(self, task: str) -> None:
+    def __init__(self, task: str, env: Any = None) -> None:
         self.task = task
-        self._env: Any = new_simulator(task)
+        self._env: Any = new_simulator(task) if env is None else env
 
     def reset(self, seed: int) -> Floats:
         """Begin a rollout in the scene of a seed and return its first observation."""
         with without_warnings():
             try:
-                observation, info = reset_scene(self._env, seed)
+                return self.begin(seed)
             except Exception as error:  # MuJoCo and Meta-World raise errors of many kinds
                 raise SimulatorError(f"{self.task} does not reset to the scene of seed {seed}: {error}") from error
-            self.meter = ProgressMeter(self.task, self._env, observation, info)
-            self._seed, self._actions = seed, list[NDArray[np.float32]]()
-            self._body_pos = self._env.model.body_pos.copy()
-            self._states = [positions(self._env, self.meter, observation)]
-            self._readings = [self.meter.read(observation, info)]
-        return observation
 
     def step(self, action: Floats) -> Floats:
         """Take one action, clipped to [-1, 1], and return the next observation."""
@@ -194,11 +170,31 @@ class SteppedRollout:
         if len(self._actions) >= MAX_STEPS:
             raise PlanError(f"a rollout takes at most {MAX_STEPS} steps; reset it")
         with without_warnings():
-            self._actions.append(np.clip(action, -1, 1).astype(np.float32))
-            observation, _, _, _, info = self._env.step(self._actions[-1])
-            self._states.append(positions(self._env, self.meter, observation))
-            self._readings.append(self.meter.read(observation, info))
+            return self.advance(action)
+
+    def begin(self, seed: int) -> Floats:
+        """Do as `reset` does, with the warnings and errors of the simulator."""
+        observation, info = reset_scene(self._env, seed)
+        self.meter = ProgressMeter(self.task, self._env, observation, info)
+        self._seed, self._actions = seed, list[NDArray[np.float32]]()
+        self._body_pos = self._env.model.body_pos.copy()
+        self._states, self._readings = list[tuple[Floats, Floats, Floats]](), list[ProgressReading]()
+        self._note(observation, info)
+        return observation
+
+    def advance(self, action: Floats) -> Floats:
+        """Do as `step` does, with the warnings and errors of the simulator."""
+        self._actions.append(np.clip(action, -1, 1).astype(np.float32))
+        observation, _, _, _, info = self._env.step(self._actions[-1])
+        self._note(observation, info)
         return np.asarray(observation)
+
+    def _note(self, observation: Floats, info: dict[str, Any]) -> None:
+        """Keep the positions of all joints, of the gripper and of what must come to the goal, and the progress."""
+        self._states.append(
+            (self._env.data.qpos.copy(), self._env.tcp_center.copy(), self.meter.object_pos(observation))
+        )
+        self._readings.append(self.meter.read(observation, info))
 
     @property
     def reading(self) -> ProgressReading:
@@ -207,7 +203,7 @@ class SteppedRollout:
 
     def trajectory(self) -> Trajectory:
         """Return the rollout so far."""
-        qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*self._states))
+        qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*self._states, strict=True))
         actions = np.stack(self._actions)
         readings, goal = tuple(self._readings), self.meter.goal
         return Trajectory(self.task, self._seed, actions, qpos, self._body_pos, gripper_pos, object_pos, readings, goal)

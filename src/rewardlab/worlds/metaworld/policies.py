@@ -10,6 +10,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, scripted_expert
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
 Act = Callable[[Floats], Floats]
 
@@ -26,40 +27,17 @@ _GOAL_BLIND = frozenset((
 # fmt: on
 # Whose expert does something else with the same objects; a task that is not named gets the expert of `reach`.
 SIBLING_TASKS = {
-    "assembly": "disassemble",
-    "button-press": "button-press-topdown",
-    "button-press-topdown": "button-press",
-    "coffee-button": "coffee-pull",
-    "coffee-pull": "coffee-button",
-    "coffee-push": "coffee-button",
-    "disassemble": "assembly",
-    "door-close": "door-open",
-    "door-lock": "door-unlock",
-    "door-open": "door-close",
-    "door-unlock": "door-lock",
-    "drawer-close": "drawer-open",
-    "drawer-open": "drawer-close",
-    "faucet-close": "faucet-open",
-    "faucet-open": "faucet-close",
-    "hand-insert": "sweep-into",
-    "handle-press": "handle-pull",
-    "handle-press-side": "handle-pull-side",
-    "handle-pull": "handle-press",
-    "handle-pull-side": "handle-press-side",
-    "pick-place": "push",
-    "pick-place-wall": "push-wall",
-    "plate-slide": "plate-slide-back",
-    "plate-slide-back": "plate-slide",
-    "plate-slide-back-side": "plate-slide-side",
-    "plate-slide-side": "plate-slide-back-side",
-    "push": "push-back",
-    "push-back": "push",
-    "push-wall": "reach-wall",
-    "stick-pull": "stick-push",
-    "stick-push": "stick-pull",
-    "sweep-into": "hand-insert",
-    "window-close": "window-open",
-    "window-open": "window-close",
+    **OPPOSITE_TASKS,
+    **{"button-press": "button-press-topdown", "button-press-topdown": "button-press"},
+    **{"coffee-button": "coffee-pull", "coffee-pull": "coffee-button", "coffee-push": "coffee-button"},
+    **{
+        "hand-insert": "sweep-into",
+        "sweep-into": "hand-insert",
+        "stick-pull": "stick-push",
+        "stick-push": "stick-pull",
+    },
+    **{"pick-place": "push", "push": "push-back", "push-back": "push"},
+    **{"pick-place-wall": "push-wall", "push-wall": "reach-wall"},
 }
 
 
@@ -135,10 +113,6 @@ class ExpertScript:
         self._brake -= 1
         drift = -np.mean(self._recent[-3:], axis=0)[:3] if self._brake >= 0 else _STILL
         return np.append(drift, self._recent[-1][3])
-
-
-def _expert(script: ExpertScript) -> Policy:
-    return script.expert()
 
 
 def _noise(script: ExpertScript, sigma: float) -> Policy:
@@ -252,16 +226,11 @@ def _other_goal(script: ExpertScript) -> Policy:
     return script.expert(misled)
 
 
-def _other_task(script: ExpertScript) -> Policy:
-    """Do another task with the same objects."""
-    return script.expert(scripted_expert(SIBLING_TASKS.get(script.task, "reach")))
-
-
 def _random(script: ExpertScript) -> Policy:
     """Move at random, smoothly, and open and close the gripper now and then."""
     drift = [np.zeros(4)]
 
-    def control(state: StepState) -> Floats:
+    def control(_state: StepState) -> Floats:
         drift[0] = 0.9 * drift[0] + 0.44 * script.rng.normal(size=4)
         return np.asarray(drift[0] * (script.pace, script.pace, script.pace, 1.0))
 
@@ -269,7 +238,7 @@ def _random(script: ExpertScript) -> Policy:
 
 
 POLICIES: dict[str, Callable[[ExpertScript], Policy]] = {
-    "expert": _expert,
+    "expert": ExpertScript.expert,
     "noise_low": lambda script: _noise(script, 0.5),
     "noise_mid": lambda script: _noise(script, 1.2),
     "noise_high": lambda script: _noise(script, 2.5),
@@ -279,6 +248,6 @@ POLICIES: dict[str, Callable[[ExpertScript], Policy]] = {
     "hesitates": _hesitates,
     "retries": _retries,
     "other_goal": _other_goal,
-    "other_task": _other_task,
+    "other_task": lambda script: script.expert(scripted_expert(SIBLING_TASKS.get(script.task, "reach"))),
     "random": _random,
 }

@@ -15,6 +15,7 @@ from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
+from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import place_distractors
 from rewardlab.worlds.metaworld.instructions import (
     PHRASINGS,
@@ -85,8 +86,6 @@ def parse_world(text: str) -> tuple[str, int]:
     """Return name and severity of a world such as `world_camera:3`; `plain` has severity 0."""
     if text == "plain":
         return text, 0
-    from rewardlab.worlds.edits import WORLD_EDITS
-
     name, _, severity = text.partition(":")
     find(WORLD_EDITS, name, "changed world")
     if severity not in ("1", "2", "3", "4"):
@@ -132,12 +131,16 @@ def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
 def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
     """Return a rollout and its quality; where levels are balanced, the one nearest to the level that is wanted."""
     wanted = 1 + planned.index % 5
+    allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
+    likely = [name for name in _LIKELY[wanted] if name in allowed]
     tried: list[tuple[int, Trajectory, str]] = []
     for attempt in range(_ATTEMPTS if plan.balance else 1):
         rng = rng_for(plan.seed, "rollout", planned.task, planned.index, attempt)
         seed = int(rng.integers(2**31))
-        quality = _quality(plan, planned, rng)
-        limit = float(rng.uniform(*_STOPS[wanted])) if plan.balance else None
+        quality, limit = allowed[planned.index % len(allowed)], None
+        if plan.balance:
+            quality = pick(likely if likely and rng.random() < 0.8 else allowed, rng)
+            limit = float(rng.uniform(*_STOPS[wanted]))
         trajectory = simulate(planned.task, seed, steps, make_policy(quality, planned.task, seed, limit))
         tried.append((abs(trajectory.readings[-1].level - wanted), trajectory, quality))
         if tried[-1][0] == 0:
@@ -146,23 +149,15 @@ def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tup
     return trajectory, quality
 
 
-def _quality(plan: Collection, planned: PlannedEpisode, rng: np.random.Generator) -> str:
-    allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
-    if not plan.balance:
-        return allowed[planned.index % len(allowed)]
-    likely = [name for name in _LIKELY[1 + planned.index % 5] if name in allowed]
-    names = likely if likely and rng.random() < 0.8 else allowed
-    return pick(names, rng)
-
-
 _CRF = 21
+Row = dict[str, Any]  # of metadata.jsonl
 
 
 @dataclass(frozen=True)
 class RecordedEpisode:
     """The rows of metadata of one recorded episode and the seconds that each stage took."""
 
-    rows: tuple[dict[str, Any], ...]
+    rows: tuple[Row, ...]
     seconds: dict[str, float]
 
 
@@ -175,7 +170,12 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     world = str(rng.choice(np.array(plan.world)))
     trajectory, quality = select_rollout(plan, planned, steps)
     clock.append(time.perf_counter())
-    progress, edits, seed = float(trajectory.progress[-1]), _scene_edits(world, rng), planned.index
+    progress, seed = float(trajectory.progress[-1]), planned.index
+    name, severity = parse_world(world)
+    edits: tuple[tuple[str, tuple[float, ...]], ...] = ()
+    if severity:
+        entry = WORLD_EDITS[name]
+        edits = ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)
     distractors = place_distractors(trajectory, plan.distractors, seed) if plan.distractors else ()
     edits = (*edits, (DISTRACTOR_OBJECTS_EDIT, (plan.distractors, seed))) if distractors else edits
     record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
@@ -190,27 +190,27 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     extra = {"file": f"{planned.stem}.npy", "video": sha256(video.read_bytes()).hexdigest()[:16]}
     row = {"file_name": f"{planned.stem}.mp4", "fps": fps, "quality": quality, "world_change": world}
     row |= {"world": record_json(trajectory, record) | extra}
-    row |= {"things": [distractor.name for distractor in distractors]} if plan.distractors else {}
-    row |= {"caption": _caption(trajectory, [distractor.name for distractor in distractors])} if plan.captions else {}
-    seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist()))
+    names = [distractor.name for distractor in distractors]
+    row |= {"things": names} if plan.distractors else {}
+    if plan.captions:  # what moved, and what else stands in the scene
+        moved = caption(trajectory.task, trajectory.gripper_pos, trajectory.object_pos)
+        row["caption"] = f"{moved}; beside it: {', '.join(names)}" if names else moved
+    seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist(), strict=True))
     asked = [ask_for_distractor(pick(distractor.state.tasks, rng), plan.phrasings, rng) for distractor in distractors]
     return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
 
 
 def _rows(
-    plan: Collection,
-    trajectory: Trajectory,
-    row: dict[str, Any],
-    asked: Sequence[Counterfactual],
-    rng: np.random.Generator,
-) -> tuple[dict[str, Any], ...]:
+    plan: Collection, trajectory: Trajectory, row: Row, asked: Sequence[Counterfactual], rng: np.random.Generator
+) -> tuple[Row, ...]:
     """Return the row of an episode and those of other instructions for it, among them what is asked of distractors."""
     kept = video_steps(len(trajectory.actions), plan.stride)
     last = trajectory.readings[-1]
+    other_arm = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in row["world"]["changes"])
     row |= {
         "task_id": trajectory.task,
         "split": split_of_task(trajectory.task),
-        "embodiment": _embodiment(row["world"]["changes"]),
+        "embodiment": "Franka Panda, simulated" if other_arm else "Sawyer, simulated",
         "camera": row["world"]["camera"],
         "license": "MIT",
         "source": "Meta-World",
@@ -229,12 +229,6 @@ def _rows(
     return (row | labels, *more)
 
 
-def _caption(trajectory: Trajectory, distractors: Sequence[str]) -> str:
-    """Return what moved, and what else stands in the scene."""
-    moved = caption(trajectory.task, trajectory.gripper_pos, trajectory.object_pos)
-    return f"{moved}; beside it: {', '.join(distractors)}" if distractors else moved
-
-
 def _render(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[Frames, RolloutRecord, str]:
     """Return the frames, and the record and world they were rendered in: plain, where another arm cannot follow."""
     steps = record.video_steps().tolist()
@@ -245,18 +239,3 @@ def _render(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[
         if plain == record:  # any other change that has no meaning here is a mistake in the plan
             raise
         return render_rollout(trajectory, steps, record.view, plain.changes), plain, "plain"
-
-
-def _embodiment(changes: Sequence[Sequence[Any]]) -> str:
-    other = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in changes)
-    return "Franka Panda, simulated" if other else "Sawyer, simulated"
-
-
-def _scene_edits(text: str, rng: np.random.Generator) -> tuple[tuple[str, tuple[float, ...]], ...]:
-    name, severity = parse_world(text)
-    if not severity:
-        return ()
-    from rewardlab.worlds.edits import WORLD_EDITS
-
-    entry = WORLD_EDITS[name]
-    return ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)

@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -73,8 +74,7 @@ class TaskRenderer:
     """
 
     def __init__(self, model: Any) -> None:
-        mujoco = load_module("mujoco")
-
+        self.mujoco = mujoco = load_module("mujoco")
         self.model = model
         self.data = mujoco.MjData(self.model)
         make_current()
@@ -96,10 +96,8 @@ class TaskRenderer:
         With `tiled` many frames are drawn side by side and read at once, for waiting for a graphics card costs more
         than drawing; then single pixels depend on the place of the tile, so that a replay is not bit-exact.
         """
-        mujoco = load_module("mujoco")
-
         make_current()
-        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
+        self.mujoco.mjr_setBuffer(self.mujoco.mjtFramebuffer.mjFB_OFFSCREEN, self.context)
         self._settle(trajectory)
         per_side = max(1, MAX_SIDE // view.size) if tiled else 1
         frames = np.empty((len(steps), view.size, view.size, 3), np.uint8)
@@ -112,16 +110,16 @@ class TaskRenderer:
         self, trajectory: Trajectory, steps: Sequence[int], view: CameraView, edits: Sequence[Edit], per_side: int
     ) -> Frames:
         """Draw frames side by side, `per_side` to a row, and read them."""
-        mujoco = load_module("mujoco")
-
-        option, mj_camera, side = _option(), _mujoco_camera(self.model, view), view.size
+        mujoco = self.mujoco
+        option, mj_camera, side = mujoco.MjvOption(), _mujoco_camera(self.model, view), view.size
+        option.sitegroup[:] = 0  # hides every site: the goals are drawn as sites
         for position, step in enumerate(steps):
             self._pose(trajectory.qpos[step])
             mujoco.mjv_updateScene(
                 self.model, self.data, option, None, mj_camera, mujoco.mjtCatBit.mjCAT_ALL.value, self.scene
             )
             if view.marker:
-                add_ball(self.scene, trajectory.goal, (0.9, 0.1, 0.1, 1.0))
+                add_goal_marker(self.scene, trajectory.goal)
             for edit in edits:
                 edit(FrameScene(self.scene, self.model, trajectory, view))
             corner = mujoco.MjrRect(side * (position % per_side), side * (position // per_side), side, side)
@@ -155,11 +153,9 @@ class TaskRenderer:
     @in_rendering_thread
     def upload_texture(self, name: str, pixels: Frames) -> None:
         """Replace the pixels of a texture on every surface that shows it."""
-        mujoco = load_module("mujoco")
-
         self._pixels(name)[:] = pixels
         make_current()
-        mujoco.mjr_uploadTexture(self.model, self.context, self.model.texture(name).id)
+        self.mujoco.mjr_uploadTexture(self.model, self.context, self.model.texture(name).id)
 
     def mesh(self, mesh: int) -> NDArray[np.float32]:
         """Return a copy of the vertices of a mesh, (vertices, 3)."""
@@ -168,11 +164,9 @@ class TaskRenderer:
     @in_rendering_thread
     def upload_mesh(self, mesh: int, vertices: NDArray[np.float32]) -> None:
         """Replace the vertices of a mesh wherever it is drawn."""
-        mujoco = load_module("mujoco")
-
         self._vertices(mesh)[:] = vertices
         make_current()
-        mujoco.mjr_uploadMesh(self.model, self.context, mesh)
+        self.mujoco.mjr_uploadMesh(self.model, self.context, mesh)
 
     def _vertices(self, mesh: int) -> NDArray[np.float32]:
         start, count = self.model.mesh_vertadr[mesh], self.model.mesh_vertnum[mesh]
@@ -181,8 +175,7 @@ class TaskRenderer:
 
     def _pixels(self, name: str) -> Frames:
         facts = self.model.texture(name)
-        height, width = int(facts.height.item()), int(facts.width.item())
-        start = int(facts.adr.item())
+        height, width, start = int(facts.height.item()), int(facts.width.item()), int(facts.adr.item())
         pixels: Frames = self.model.tex_data[start : start + height * width * 3]
         return pixels.reshape(height, width, 3)
 
@@ -190,12 +183,10 @@ class TaskRenderer:
         self.model.body_pos[: len(trajectory.body_pos)] = trajectory.body_pos
 
     def _pose(self, qpos: Floats) -> None:
-        mujoco = load_module("mujoco")
-
         self.data.qpos[: len(qpos)] = qpos
-        mujoco.mj_kinematics(self.model, self.data)
-        mujoco.mj_comPos(self.model, self.data)
-        mujoco.mj_camlight(self.model, self.data)
+        self.mujoco.mj_kinematics(self.model, self.data)
+        self.mujoco.mj_comPos(self.model, self.data)
+        self.mujoco.mj_camlight(self.model, self.data)
 
 
 @in_rendering_thread
@@ -205,37 +196,31 @@ def task_renderer(task: str) -> TaskRenderer:
 
 
 @lru_cache(maxsize=4)
-def _task_renderer(task: str, process: int) -> TaskRenderer:
+def _task_renderer(task: str, _process: int) -> TaskRenderer:
     return TaskRenderer(fast_to_render(open_task(task).model))
 
 
 def camera_view(camera: str, size: int, marker: bool) -> CameraView:
     """Return a view after checking that there is such a camera."""
     find(CAMERAS, camera, "camera")
-    return replace(CameraView(), camera=camera, size=size, marker=marker)
+    return CameraView(camera, size, marker)
 
 
-def add_ball(scene: Any, position: Floats, rgba: tuple[float, float, float, float], radius: float = 0.02) -> None:
-    """Add a sphere that only the camera sees."""
-    mujoco = load_module("mujoco")
-
-    add_shape(scene, int(mujoco.mjtGeom.mjGEOM_SPHERE), position, np.full(3, radius), rgba)
+def add_goal_marker(scene: Any, position: Floats) -> None:
+    """Add a red ball that only the camera sees."""
+    sphere = int(load_module("mujoco").mjtGeom.mjGEOM_SPHERE)
+    add_shape(scene, sphere, position, np.full(3, 0.02), (0.9, 0.1, 0.1, 1.0))
 
 
 def add_shape(scene: Any, shape: int, position: Floats, size: Floats, rgba: tuple[float, float, float, float]) -> None:
     """Add a shape that only the camera sees, upright at a place."""
-    mujoco = load_module("mujoco")
-
-    geom = scene.geoms[scene.ngeom]
     colour = np.array(rgba, np.float32)
-    mujoco.mjv_initGeom(geom, shape, size, position, np.eye(3).ravel(), colour)
+    load_module("mujoco").mjv_initGeom(scene.geoms[scene.ngeom], shape, size, position, np.eye(3).ravel(), colour)
     scene.ngeom += 1
 
 
 def fast_to_render(model: Any) -> Any:
     """Return a copy of a model without shadows, multisampling and reflections, which cost most of the time on a CPU."""
-    from copy import copy
-
     fast = copy(model)
     fast.vis.quality.shadowsize = 0
     fast.vis.quality.offsamples = 0
@@ -244,18 +229,8 @@ def fast_to_render(model: Any) -> Any:
     return fast
 
 
-def _option() -> Any:
-    """Return the drawing options that hide every site: the goals are drawn as sites."""
-    mujoco = load_module("mujoco")
-
-    option = mujoco.MjvOption()
-    option.sitegroup[:] = 0
-    return option
-
-
 def _mujoco_camera(model: Any, view: CameraView) -> Any:
     mujoco = load_module("mujoco")
-
     camera, mj_camera = CAMERAS[view.camera], mujoco.MjvCamera()
     if camera.fixed:
         mj_camera.type = mujoco.mjtCamera.mjCAMERA_FIXED

@@ -27,7 +27,7 @@ from rewardlab.worlds.metaworld.render import (
     Edit,
     FrameScene,
     TaskRenderer,
-    add_ball,
+    add_goal_marker,
     add_shape,
     task_renderer,
 )
@@ -40,12 +40,7 @@ _FINE = 256  # pixels; larger surfaces repeat each pixel
 def random_texture(shape: tuple[int, ...], rng: Generator) -> NDArray[np.uint8]:
     """Return a texture of two colours: planks, tiles, weave or blotches, with a fine grain."""
     times = max(1, max(shape[:2]) // _FINE)
-    small = _base_texture((-(-shape[0] // times), -(-shape[1] // times)), rng)
-    return small.repeat(times, axis=0).repeat(times, axis=1)[: shape[0], : shape[1]]
-
-
-def _base_texture(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
-    height, width = shape
+    height, width = -(-shape[0] // times), -(-shape[1] // times)
     y, x = np.mgrid[:height, :width] / max(height, width)
     angle, count = rng.uniform(0, np.pi), rng.integers(5, 15)
     along = x * np.cos(angle) + y * np.sin(angle)
@@ -54,12 +49,13 @@ def _base_texture(shape: tuple[int, int], rng: Generator) -> NDArray[np.uint8]:
         np.floor(along * count) % 2,
         (np.floor(x * count) + np.floor(y * count)) % 2,
         0.5 + 0.25 * (np.sin(2 * np.pi * count * along) + np.sin(2 * np.pi * count * across)),
-        _blotches(shape, rng, int(count)),
+        _blotches((height, width), rng, int(count)),
     )
     mix = pick(fields, rng)[..., None]
     first, second = rng.uniform(30, 225, (2, 3))
     grain = rng.normal(0, 6, (height, width, 1))
-    return np.asarray(np.clip(first + mix * (second - first) + grain, 0, 255), np.uint8)
+    small = np.asarray(np.clip(first + mix * (second - first) + grain, 0, 255), np.uint8)
+    return small.repeat(times, axis=0).repeat(times, axis=1)[: shape[0], : shape[1]]
 
 
 def _blotches(shape: tuple[int, int], rng: Generator, count: int) -> NDArray[np.float64]:
@@ -96,23 +92,19 @@ def other_look(model: Any, seed: int) -> Iterator[None]:
     shape = (model.geom_type, model.geom_size, model.geom_pos, model.geom_dataid, model.geom_sameframe)
     columns = (*shape, model.geom_rgba, model.geom_matid)
     before = [column.copy() for column in columns]
-    _repaint(model, draw_look(seed), rng_for(seed, "shapes"))
-    try:
-        yield
-    finally:
-        for column, old in zip(columns, before):
-            column[:] = old
-
-
-def _repaint(model: Any, look: ObjectLook, rng: Generator) -> None:
-    geoms, moving = parts_of_the_task(model)
+    look, rng = draw_look(seed), rng_for(seed, "shapes")
     shaped = rng.random() < _SHAPED
-    for geom, moves in zip(geoms, moving):
+    for geom, moves in zip(*parts_of_the_task(model), strict=True):
         shade = np.array(COLOURS[look.moving if moves else look.still]) * rng.uniform(0.85, 1.1)
         model.geom_rgba[geom] = (*shade.clip(0, 1), 1.0)
         model.geom_matid[geom] = -1
         if shaped and rng.random() < 0.8:
             _reshape(model, int(geom), rng)
+    try:
+        yield
+    finally:
+        for column, old in zip(columns, before, strict=True):
+            column[:] = old
 
 
 def _reshape(model: Any, geom: int, rng: Generator) -> None:
@@ -155,10 +147,12 @@ def render_rollout(
     tiled: bool = False,
 ) -> Frames:
     """Return the frames of these steps under the named scene edits; without any, as they were recorded."""
-    names = {name for name, _ in changes}
     other_arm = any(name == ROBOT_EDIT and amounts[0] for name, amounts in changes)
-    renderer = _renderer(trajectory.task, crowded=DISTRACTOR_OBJECTS_EDIT in names, other_arm=other_arm)
-    shown = with_other_arm(trajectory, steps) if other_arm else trajectory
+    task, crowded, shown = trajectory.task, any(name == DISTRACTOR_OBJECTS_EDIT for name, _ in changes), trajectory
+    if other_arm:
+        renderer, shown = other_arm_renderer(task, crowded=crowded), with_other_arm(trajectory, steps)
+    else:
+        renderer = crowded_renderer(task) if crowded else task_renderer(task)
     with ExitStack() as undo:
         edits = []
         for name, amounts in changes:
@@ -169,13 +163,7 @@ def render_rollout(
         return renderer.render(shown, steps, view, edits, tiled=tiled)
 
 
-def _renderer(task: str, *, crowded: bool, other_arm: bool) -> TaskRenderer:
-    if other_arm:
-        return other_arm_renderer(task, crowded=crowded)
-    return crowded_renderer(task) if crowded else task_renderer(task)
-
-
-def _camera(trajectory: Trajectory, amounts: Amounts) -> Edit:
+def _camera(_trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Turn the camera around the workspace by degrees, raise it by degrees, and scale its distance."""
     turn, lift, back = amounts
 
@@ -190,7 +178,7 @@ def _camera(trajectory: Trajectory, amounts: Amounts) -> Edit:
     return edit
 
 
-def _fov(trajectory: Trajectory, amounts: Amounts) -> Edit:
+def _fov(_trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Scale the field of view."""
     (scale,) = amounts
 
@@ -202,7 +190,7 @@ def _fov(trajectory: Trajectory, amounts: Amounts) -> Edit:
     return edit
 
 
-def _light_position(trajectory: Trajectory, amounts: Amounts) -> Edit:
+def _light_position(_trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Turn the lights around the vertical axis by degrees and let one of them do more of the lighting."""
     turn, share = amounts
 
@@ -218,7 +206,7 @@ def _light_position(trajectory: Trajectory, amounts: Amounts) -> Edit:
     return edit
 
 
-def _light(trajectory: Trajectory, amounts: Amounts) -> Edit:
+def _light(_trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Multiply the red, green and blue of all lights."""
     factors = np.array(amounts, np.float32)
 
@@ -229,21 +217,6 @@ def _light(trajectory: Trajectory, amounts: Amounts) -> Edit:
             light.specular *= factors
 
     return edit
-
-
-def _object_colour(trajectory: Trajectory, amounts: Amounts) -> Edit:
-    """Recolour everything that the task moves: red, green, blue, and the opacity of the paint."""
-    return _paint_geoms(amounts, _is_task_object)
-
-
-def _robot_colour(trajectory: Trajectory, amounts: Amounts) -> Edit:
-    """Recolour the arm: red, green, blue, and the opacity of the paint."""
-    return _paint_geoms(amounts, is_robot)
-
-
-def _robot_paint(trajectory: Trajectory, amounts: Amounts) -> Edit:
-    """Recolour the arm of another embodiment; the paint stands behind which arm it is and how thick its links are."""
-    return _robot_colour(trajectory, amounts[2:])
 
 
 def _distractors(trajectory: Trajectory, amounts: Amounts) -> Edit:
@@ -265,7 +238,7 @@ def _distractors(trajectory: Trajectory, amounts: Amounts) -> Edit:
     return edit
 
 
-def _goal_hidden(trajectory: Trajectory, amounts: Amounts) -> Edit:
+def _goal_hidden(_trajectory: Trajectory, amounts: Amounts) -> Edit:
     """Fade the marker of the goal; only a world that shows one can lose it."""
     (alpha,) = amounts
 
@@ -285,7 +258,7 @@ def _goal_decoys(trajectory: Trajectory, amounts: Amounts) -> Edit:
 
     def edit(frame: FrameScene) -> None:
         for position in positions:
-            add_ball(frame.scene, position, (0.9, 0.1, 0.1, 1.0))
+            add_goal_marker(frame.scene, position)
 
     return edit
 
@@ -295,9 +268,10 @@ SCENE_EDITS: dict[str, MakeEdit] = {
     "fov": _fov,
     "light_position": _light_position,
     "light": _light,
-    "object_colour": _object_colour,
-    "robot_colour": _robot_colour,
-    ROBOT_EDIT: _robot_paint,
+    "object_colour": lambda _, amounts: _paint_geoms(amounts, _is_task_object),
+    "robot_colour": lambda _, amounts: _paint_geoms(amounts, is_robot),
+    # The paint stands behind which arm it is and how thick its links are.
+    ROBOT_EDIT: lambda _, amounts: _paint_geoms(amounts[2:], is_robot),
     "distractors": _distractors,
     "goal_hidden": _goal_hidden,
     "goal_decoys": _goal_decoys,
@@ -310,7 +284,8 @@ def _with_texture(renderer: TaskRenderer, texture: str, amounts: Amounts) -> Ite
     opacity, seed = amounts
     old = renderer.texture(texture)
     new = random_texture(old.shape[:2], rng_for(int(seed), "surface", texture))
-    renderer.upload_texture(texture, _mixed(old, new, opacity))
+    share = np.uint16(round(256 * opacity))
+    renderer.upload_texture(texture, np.asarray((old * (256 - share) + new * share) >> 8, np.uint8))
     try:
         yield
     finally:
@@ -325,20 +300,16 @@ def _with_distractor_objects(
 
 
 _MODEL_EDITS: dict[str, EditModel] = {
-    "table_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_table", amounts),
-    "floor_texture": lambda renderer, trajectory, amounts: _with_texture(renderer, "T_floor", amounts),
+    "table_texture": lambda renderer, _, amounts: _with_texture(renderer, "T_table", amounts),
+    "floor_texture": lambda renderer, _, amounts: _with_texture(renderer, "T_floor", amounts),
     DISTRACTOR_OBJECTS_EDIT: _with_distractor_objects,
-    LOOK_EDIT: lambda renderer, trajectory, amounts: other_look(renderer.model, int(amounts[0])),
-    ROBOT_EDIT: lambda renderer, trajectory, amounts: link_thickness(renderer, amounts[1]),
+    LOOK_EDIT: lambda renderer, _, amounts: other_look(renderer.model, int(amounts[0])),
+    ROBOT_EDIT: lambda renderer, _, amounts: link_thickness(renderer, amounts[1]),
 }
 
 
-def _mixed(old: Frames, new: Frames, opacity: float) -> Frames:
-    share = np.uint16(round(256 * opacity))
-    return np.asarray((old * (256 - share) + new * share) >> 8, np.uint8)
-
-
 def _paint_geoms(amounts: Amounts, chosen: Callable[[Any, int], bool]) -> Edit:
+    """Recolour the chosen geoms: red, green, blue, and the opacity of the paint."""
     *colour, cover = amounts
     paint = np.array(colour, np.float32)
 

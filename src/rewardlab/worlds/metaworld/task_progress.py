@@ -15,8 +15,7 @@ from rewardlab.core.episode import LEVEL_STARTS, level_of_progress
 
 Floats = NDArray[np.float64]
 Info = dict[str, Any]
-# (simulator, observation, its info) -> a distance that must shrink
-DistanceFunction = Callable[[Any, Floats, Info], float]
+DistanceFunction = Callable[[Any, Floats], float]  # (simulator, observation) -> a distance that must shrink
 
 _CONTACT_DISTANCE = 0.04  # metres between the fingers and an object at which the gripper has arrived
 _MAX_WITHOUT_SUCCESS = 0.99  # the most a state can have that the simulator does not call a success
@@ -29,7 +28,7 @@ class ProgressSpec:
 
     family: str
     success_distance: float
-    distance: DistanceFunction
+    distance: DistanceFunction | None = None  # None for the distance that the simulator itself reports
     tool: DistanceFunction | None = None
 
 
@@ -66,9 +65,9 @@ class ProgressMeter:
         self.spec = PROGRESS_SPECS[task]
         self.goal: Floats = np.array(env._target_pos, dtype=np.float64)
         self._env = env
-        self._start = self.spec.distance(env, observation, info)
+        self._start = self._distance(observation, info)
         self._approach_start = _gripper_to_object(env, observation)
-        self._tool_start = self.spec.tool(env, observation, info) if self.spec.tool else 0.0
+        self._tool_start = self.spec.tool(env, observation) if self.spec.tool else 0.0
 
     def object_pos(self, observation: Floats) -> Floats:
         """Return where that is which must come to the goal: the gripper, what a tool moves, or the object."""
@@ -78,18 +77,21 @@ class ProgressMeter:
 
     def read(self, observation: Floats, info: Info) -> ProgressReading:
         """Return the progress of the state that the simulator is in."""
-        distance = self.spec.distance(self._env, observation, info)
+        distance = self._distance(observation, info)
         success = bool(info["success"])
         if success:
             return ProgressReading(1.0, True, distance)
         change = fraction_covered(self._start, distance, self.spec.success_distance)
         if self.spec.tool:
-            ready = fraction_covered(self._tool_start, self.spec.tool(self._env, observation, info), _CONTACT_DISTANCE)
+            ready = fraction_covered(self._tool_start, self.spec.tool(self._env, observation), _CONTACT_DISTANCE)
             change = _TOOL_SHARE * max(ready, change) + (1 - _TOOL_SHARE) * change
         near = 0.0
         if self.spec.family != "reach":
             near = fraction_covered(self._approach_start, _gripper_to_object(self._env, observation), _CONTACT_DISTANCE)
         return ProgressReading(progress_of(self.spec.family, change, near), False, distance)
+
+    def _distance(self, observation: Floats, info: Info) -> float:
+        return self.spec.distance(self._env, observation) if self.spec.distance else float(info["obj_to_target"])
 
 
 def fraction_covered(start: float, current: float, success_distance: float) -> float:
@@ -110,58 +112,40 @@ def _gripper_to_object(env: Any, observation: Floats) -> float:
     return float(np.linalg.norm(env.tcp_center - observation[4:7]))
 
 
-def _reported_distance(env: Any, observation: Floats, info: Info) -> float:
-    return float(info["obj_to_target"])
-
-
-def _nut_to_peg(env: Any, observation: Floats, info: Info) -> float:
+def _nut_to_peg(env: Any, _observation: Floats) -> float:
     off = env.data.site("RoundNut").xpos - env._target_pos
     return float(np.hypot(off[0], off[1]) + max(0.0, off[2]))
 
 
-def _nut_below_top(env: Any, observation: Floats, info: Info) -> float:
-    return max(0.0, float(env._target_pos[2] - observation[6]))
-
-
-def _object_to_goal(env: Any, observation: Floats, info: Info) -> float:
-    return float(np.linalg.norm(observation[4:7] - env._target_pos))
-
-
 def _along(axis: int, sign: int) -> DistanceFunction:
     """Return the remaining distance along one axis; past the goal it is 0, though the simulator may mind."""
-
-    def distance(env: Any, observation: Floats, info: Info) -> float:
-        return max(0.0, float(sign * (env._target_pos[axis] - observation[4 + axis])))
-
-    return distance
+    return lambda env, observation: max(0.0, float(sign * (env._target_pos[axis] - observation[4 + axis])))
 
 
-def _nail_out(env: Any, observation: Floats, info: Info) -> float:
+def _to_goal(place: slice) -> DistanceFunction:
+    """Return the distance of the object whose position is at this place of the observation."""
+    return lambda env, observation: float(np.linalg.norm(observation[place] - env._target_pos))
+
+
+def _nail_out(env: Any, _observation: Floats) -> float:
     return max(0.0, 0.09 - float(env.data.joint("NailSlideJoint").qpos.item()))
 
 
-def _hammer_to_nail(env: Any, observation: Floats, info: Info) -> float:
+def _lever_from_upright(env: Any, _observation: Floats) -> float:
+    return float(abs(np.pi / 2 + env.data.joint("LeverAxis").qpos.item()))
+
+
+def _hammer_to_nail(env: Any, observation: Floats) -> float:
     head = observation[4:7] + np.array([0.16, 0.06, 0.0])
     return float(np.linalg.norm(head - env.data.site("nailHead").xpos))
 
 
-def _lever_from_upright(env: Any, observation: Floats, info: Info) -> float:
-    return float(abs(np.pi / 2 + env.data.joint("LeverAxis").qpos.item()))
-
-
-def _thermos_to_goal(env: Any, observation: Floats, info: Info) -> float:
-    return float(np.linalg.norm(observation[11:14] - env._target_pos))
-
-
-def _stick_to_thermos(env: Any, observation: Floats, info: Info) -> float:
+def _stick_to_thermos(env: Any, observation: Floats) -> float:
     return float(np.linalg.norm(env.data.site("stick_end").xpos - observation[11:14]))
 
 
 def _reported(family: str, **success_distance: float) -> dict[str, ProgressSpec]:
-    return {
-        name.replace("_", "-"): ProgressSpec(family, value, _reported_distance)
-        for name, value in success_distance.items()
-    }
+    return {name.replace("_", "-"): ProgressSpec(family, value) for name, value in success_distance.items()}
 
 
 _X, _Y, _Z = 0, 1, 2
@@ -178,13 +162,13 @@ PROGRESS_SPECS: dict[str, ProgressSpec] = dict(sorted({
                 faucet_open=0.07),
     **_reported("press", handle_pull_side=0.08),
     "assembly": ProgressSpec("carry", 0.02, _nut_to_peg),
-    "box-close": ProgressSpec("carry", 0.08, _object_to_goal),
+    "box-close": ProgressSpec("carry", 0.08, _to_goal(slice(4, 7))),
     "button-press": ProgressSpec("press", 0.02, _along(_Y, 1)),
     "button-press-topdown": ProgressSpec("press", 0.024, _along(_Z, -1)),
     "button-press-topdown-wall": ProgressSpec("press", 0.024, _along(_Z, -1)),
     "button-press-wall": ProgressSpec("press", 0.03, _along(_Y, 1)),
     "coffee-button": ProgressSpec("press", 0.02, _along(_Y, 1)),
-    "disassemble": ProgressSpec("carry", 0.0, _nut_below_top),
+    "disassemble": ProgressSpec("carry", 0.0, _along(_Z, 1)),
     "door-lock": ProgressSpec("swing", 0.02, _along(_Z, -1)),
     "door-open": ProgressSpec("swing", 0.08, _along(_X, -1)),
     "door-unlock": ProgressSpec("swing", 0.02, _along(_X, 1)),
@@ -193,8 +177,8 @@ PROGRESS_SPECS: dict[str, ProgressSpec] = dict(sorted({
     "handle-press-side": ProgressSpec("press", 0.02, _along(_Z, -1)),
     "handle-pull": ProgressSpec("press", 0.05, _along(_Z, 1)),
     "lever-pull": ProgressSpec("swing", np.pi / 24, _lever_from_upright),
-    "stick-pull": ProgressSpec("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
-    "stick-push": ProgressSpec("tool", 0.12, _thermos_to_goal, tool=_stick_to_thermos),
+    "stick-pull": ProgressSpec("tool", 0.12, _to_goal(slice(11, 14)), tool=_stick_to_thermos),
+    "stick-push": ProgressSpec("tool", 0.12, _to_goal(slice(11, 14)), tool=_stick_to_thermos),
     "window-close": ProgressSpec("swing", 0.05, _along(_X, -1)),
     "window-open": ProgressSpec("swing", 0.05, _along(_X, 1)),
 }.items()))
