@@ -9,8 +9,8 @@ export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests st
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
 	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
 
-test:  ## everything that must hold before a change lands
-	@$(MAKE) --no-print-directory -j2 lint pytest  # style and types are checked while what the tests need is installed
+test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
+	@$(MAKE) --no-print-directory -j2 lint pytest
 
 # Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
 TEST_PROCESSES ?= 3
@@ -23,19 +23,19 @@ pytest: $(VENV)/dev.stamp  ## the tests alone
 	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
 	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 SEED ?= 0
 attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows
 	$(BIN)/python -m tests.attack.campaign --seed $(SEED)
 
-lint: $(VENV)/lint.stamp  ## style, types and layers
+lint: $(VENV)/dev.stamp  ## style, types and layers
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-format: $(VENV)/lint.stamp  ## put the code in order
+format: $(VENV)/dev.stamp  ## put the code in order
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
@@ -60,11 +60,7 @@ $(VENV)/core.stamp: pyproject.toml | $(BIN)/pip
 # Of 24,000 modules tests import a quarter: each is compiled when it is first imported, not while it is installed.
 INSTALL = $(BIN)/pip install --quiet --no-compile --editable
 
-$(VENV)/lint.stamp: pyproject.toml | $(BIN)/pip
-	$(INSTALL) ".[api,figures,lint,serve]"
-	touch $@
-
 # Ray is among them (18 s, 240 MB); without it `pytest tests/evaluation/test_engines.py` skips the tests on a cluster.
-$(VENV)/dev.stamp: $(VENV)/lint.stamp
+$(VENV)/dev.stamp: pyproject.toml | $(BIN)/pip
 	$(INSTALL) ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
 	touch $@

@@ -1,8 +1,8 @@
 """Variable frame rate and orientation: frames are shown at the times and the way up that the file says."""
 
-from fractions import Fraction
 from io import BytesIO
 from pathlib import Path
+from typing import SupportsFloat
 
 import av
 import numpy as np
@@ -102,7 +102,7 @@ def test_a_constant_rate_stays_one_whatever_the_container_rounds(rate: int, form
     assert fps == rate and positions.dtype == np.int64 and len(positions) == 50
 
 
-def _stamps(buffer: BytesIO) -> tuple[list[int | None], Fraction, float]:
+def _stamps(buffer: BytesIO) -> tuple[list[int | None], SupportsFloat, float]:
     buffer.seek(0)
     with av.open(buffer, "r") as container:
         stream = container.streams.video[0]

@@ -58,7 +58,7 @@ def test_other_encoders_are_another_model(pair: Path, tmp_path: Path) -> None:
 def test_a_window_sees_itself_alone_and_the_convolution_its_neighbours() -> None:
     torch.manual_seed(0)
     network = TinyVit(SMALL).eval()
-    block = network.stages[0][0]
+    block: Any = next(network.stages[0].children())
     maps = torch.randn(1, 12, 8, 8)
     changed = maps.clone()
     changed[:, 0, 0, 0] += 5
@@ -68,7 +68,7 @@ def test_a_window_sees_itself_alone_and_the_convolution_its_neighbours() -> None
 
 
 def test_attention_is_biased_by_how_far_two_places_are_apart() -> None:
-    block = TinyVit(SMALL).stages[0][0]
+    block: Any = next(TinyVit(SMALL).stages[0].children())
     for a in range(16):
         for b in range(16):
             rows, columns = abs(a // 4 - b // 4), abs(a % 4 - b % 4)

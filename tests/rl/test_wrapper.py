@@ -1,7 +1,7 @@
 """The gymnasium wrappers: any model's reward in place of the environment's."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +16,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.rl.reward_stream import RewardStream
 from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
+from tests.narrowing import of_type
 
 STEPS = 6
 
@@ -23,7 +24,7 @@ STEPS = 6
 class Corridor(gymnasium.Env[Any, Any]):
     """A square that moves right by one cell where the action says so; five cells are the goal."""
 
-    metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 10}
+    metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 10}  # noqa: RUF012
 
     def __init__(self, render_mode: str | None = "rgb_array") -> None:
         self.render_mode = render_mode
@@ -163,4 +164,4 @@ def test_an_agent_of_stable_baselines_trains_with_it() -> None:
     for _ in range(STEPS):
         action, _ = agent.predict(observation, deterministic=True)
         observation, *_ = env.step(int(action))
-    assert env.unwrapped.cell >= 5, "it learned to go right"
+    assert of_type(Corridor, env.unwrapped).cell >= 5, "it learned to go right"

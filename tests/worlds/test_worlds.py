@@ -1,5 +1,8 @@
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -150,3 +153,9 @@ def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.Monk
     monkeypatch.setattr(offscreen, "_loads", lambda *_names: True)
     assert offscreen.backend() == "egl"
     offscreen.backend.cache_clear()
+
+
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton, which comes with some builds of torch")
+def test_triton_can_be_loaded_after_rendering() -> None:
+    code = "from rewardlab.worlds.offscreen import backend, make_current\nbackend()\nmake_current()\nimport triton"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

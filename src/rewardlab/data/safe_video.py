@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from fractions import Fraction
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Protocol
+from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, SupportsFloat
 
 import numpy as np
 from numpy.typing import NDArray
@@ -91,7 +90,7 @@ _LARGEST_TICK = 2**53  # above it a float no longer counts ticks one by one
 
 
 def rate_and_positions(
-    stamps: Sequence[int | None], time_base: Fraction | None, stated: float | None
+    stamps: Sequence[int | None], time_base: SupportsFloat | None, stated: float | None
 ) -> tuple[float, Positions]:
     """Return the rate, and when each frame is shown counted in frames at that rate; the first is shown at 0.
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import reduce
 from itertools import pairwise
 
 import numpy as np
@@ -169,5 +170,5 @@ def _best_constant(trials: TrialTable, metric: str, used: np.ndarray, place: Cod
         truth = trials.number("truth_success")
         return np.maximum(*(_means(np.where(truth == said, 1.0, 0.0), used, place, shape) for said in (0, 1)))
     level = trials.number("truth_level")
-    errors: Numbers = np.min([_means(np.abs(level - said), used, place, shape) for said in LEVELS], axis=0)
-    return errors
+    errors = [_means(np.abs(level - said), used, place, shape) for said in LEVELS]
+    return reduce(np.minimum, errors)

@@ -68,7 +68,7 @@ class TinyVit(nn.Module):
             x = block(x)
         for merge, stage in zip(self.merges, self.stages, strict=True):
             x = merge(x)
-            for block in stage:
+            for block in stage.children():
                 x = block(x)
         return x
 
@@ -96,6 +96,8 @@ class _Convolutions(nn.Module):
 class _Block(nn.Module):
     """Attention in windows, a convolution over each channel, an MLP."""
 
+    apart: Tensor  # for each two places, the index of their bias
+
     def __init__(self, width: int, heads: int, window: int) -> None:
         super().__init__()
         self.heads, self.window = heads, window
@@ -106,7 +108,7 @@ class _Block(nn.Module):
         self.up, self.down = nn.Linear(width, _EXPAND * width), nn.Linear(_EXPAND * width, width)
         row, column = (torch.arange(window**2) // window, torch.arange(window**2) % window)
         offsets = (row[:, None] - row).abs() * window + (column[:, None] - column).abs()
-        self.register_buffer("apart", offsets, persistent=False)  # for each two places, the index of their bias
+        self.register_buffer("apart", offsets, persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.around(x + self._attention(x))
@@ -117,9 +119,9 @@ class _Block(nn.Module):
     def _attention(self, x: Tensor) -> Tensor:
         (n, width, side, _), w = x.shape, self.window
         tiles = x.reshape(n, width, side // w, w, side // w, w).permute(0, 2, 4, 3, 5, 1).reshape(-1, w * w, width)
-        parts = self.qkv(self.norm1(tiles)).unflatten(2, (self.heads, 3, -1)).permute(3, 0, 2, 1, 4)
+        q, k, v = self.qkv(self.norm1(tiles)).unflatten(2, (self.heads, 3, -1)).permute(3, 0, 2, 1, 4)
         bias = self.biases[:, self.apart].to(x.dtype)
-        mixed = nn.functional.scaled_dot_product_attention(*parts, attn_mask=bias).transpose(1, 2).flatten(2)
+        mixed = nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=bias).transpose(1, 2).flatten(2)
         out = self.projection(mixed).reshape(n, side // w, side // w, w, w, width)
         return out.permute(0, 5, 1, 3, 2, 4).reshape(n, width, side, side)
 

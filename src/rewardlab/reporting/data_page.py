@@ -180,5 +180,5 @@ def _histogram(seconds: Sequence[float]) -> list[Bar]:
     end = max(float(np.quantile(seconds, 0.99)), 1e-3)
     counts, edges = np.histogram(np.minimum(seconds, end), _BINS, (0, end))
     texts = [f"{a:.1f} to {b:.1f} s: {count}" for (a, b), count in zip(pairwise(edges), counts, strict=True)]
-    heights = (counts / max(counts.max(), 1)).tolist()
+    heights = (counts / max(int(counts.max()), 1)).tolist()
     return [Bar(n / _BINS, 1 / _BINS, *each) for n, each in enumerate(zip(heights, texts, strict=True))]

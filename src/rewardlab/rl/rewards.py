@@ -159,7 +159,7 @@ class RewardHead(nn.Module):
 
     def __init__(self, frames: int, words: int, hidden: int, kind: HeadKind) -> None:
         super().__init__()
-        self.kind = kind
+        self.kind, self.words = kind, words
         self.project = nn.Linear(_TOKENS * _WIDTH, hidden)
         self.mlp = nn.Sequential(
             nn.Linear(frames * hidden + words, hidden), nn.SiLU(), nn.Linear(hidden, 5 if kind == "levels" else 1)
@@ -283,7 +283,7 @@ def open_encoder() -> PocketRewardModel:
 
 
 def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:
-    words = head.mlp[0].in_features - settings.frames * settings.hidden
+    words = head.words - settings.frames * settings.hidden
     shape = {"frames": settings.frames, "words": words, "hidden": settings.hidden}
     with atomic_write(path) as partial:
         torch.save({"head": head.state_dict(), **shape}, partial)

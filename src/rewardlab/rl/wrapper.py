@@ -141,7 +141,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         return observations, rewards, terminated, truncated, {**infos, INFO: noted}
 
     def _frames(self, observations: Any) -> list[Frames]:
-        shown = observations[self.image_key] if self.image_key else self.env.render()
+        shown: Any = observations[self.image_key] if self.image_key else self.env.render()
         return [np.array(frame) for frame in shown]
 
 

@@ -50,6 +50,8 @@ def _rendering_thread(_process: int) -> ThreadPoolExecutor:
 def backend() -> str:
     """Return egl or osmesa: what MUJOCO_GL says, else EGL beside a GPU, else OSMesa; PlanError if neither is here."""
     requested = os.environ.get("MUJOCO_GL", "").lower()
+    with suppress(ImportError):  # where triton is loaded after OSMesa, which brings another LLVM, the process crashes
+        import_module("triton")
     if requested in ("egl", "osmesa"):
         return requested
     if _has_gpu() and _loads("libEGL.so.1"):

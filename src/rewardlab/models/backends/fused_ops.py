@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 
-def fuse_norms(model: nn.Module) -> None:
+def fuse_norms(model: Any) -> None:
     """Swap every root mean square of the common kind for the one-kernel module of torch, on the same weights."""
     for module in list(model.modules()):
         for name, child in module.named_children():
@@ -31,7 +31,7 @@ def patch_fused_ops(model: Any) -> None:
         return
     convolution = tower.patch_embed.proj  # its kernels do not overlap: one product of matrices over flat patches
     weight = convolution.weight.flatten(1)
-    linear = nn.Linear(*weight.shape[::-1], bias=False, device="meta")
+    linear = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
     linear.weight, linear.bias = nn.Parameter(weight, requires_grad=False), convolution.bias
     tower.patch_embed = linear
     if tower.config._attn_implementation == "sdpa":
@@ -69,7 +69,7 @@ class _Stretches:
         return self.lengths
 
 
-class _TowerAttention(nn.Module):  # type: ignore[misc]
+class _TowerAttention(nn.Module):
     """Attention within stretches of patches on the weights of the library's, all stretches of one length at once."""
 
     def __init__(self, attention: Any, stretches: _Stretches) -> None:
@@ -96,12 +96,12 @@ class _TowerAttention(nn.Module):  # type: ignore[misc]
 
     def _attend(self, inputs: Sequence[Tensor]) -> Tensor:
         """Return (patches, width) from queries, keys and values (stretches, patches of each, heads, size)."""
-        by_head = [each.transpose(1, 2) for each in inputs]
-        mixed = nn.functional.scaled_dot_product_attention(*by_head, scale=self.scaling)
+        queries, keys, values = (each.transpose(1, 2) for each in inputs)
+        mixed = nn.functional.scaled_dot_product_attention(queries, keys, values, scale=self.scaling)
         return mixed.transpose(1, 2).flatten(2).flatten(0, 1)
 
 
-class _DecoderAttention(nn.Module):  # type: ignore[misc]
+class _DecoderAttention(nn.Module):
     """Attention of the language model on the weights of the library's; the library's function does the attending."""
 
     def __init__(self, attention: Any) -> None:

@@ -100,7 +100,7 @@ def patchify(pairs: Sequence[FramePair], family: Family, device: Any) -> Any:
 
 
 @cache
-def _colours(family: Family, device: Any) -> tuple[Any, Any]:
+def _colours(family: Family, device: Any) -> tuple[Any, ...]:
     """Return mean and deviation of the colours; on a GPU once, as what is sent there waits for all work before it."""
     import torch
 

@@ -178,8 +178,8 @@ def knn_ood_score(states: Floats, familiar: Floats) -> Doubles:
 
 def unit_length(states: Floats) -> Floats:
     """Return each state divided by its length."""
-    scaled: Floats = states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)
-    return scaled.astype(np.float32)
+    scaled: Floats = (states / np.maximum(np.linalg.norm(states, axis=1, keepdims=True), 1e-12)).astype(np.float32)
+    return scaled
 
 
 def load_training_embeddings(path: Path) -> Floats:

@@ -104,7 +104,7 @@ def _hidden_fraction(goal: NDArray[np.bool_], letter: float, *, at_top: bool) ->
     """Return the fraction of the guessed goal region behind the word."""
     x, y = _corner(len(goal), letter, at_top=at_top)
     behind = goal[int(y) : int(y + letter) + 1, int(x) : int(x + _WORD_WIDTH * letter) + 1]
-    return float(behind.sum() / max(1, goal.sum()))
+    return float(behind.sum() / max(1, int(goal.sum())))
 
 
 def _draw_word(frames: Frames, letter: float, *, at_top: bool) -> Frames:

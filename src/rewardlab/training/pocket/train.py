@@ -49,7 +49,7 @@ def fit(settings: PocketSettings, training: Training, everything: FrameStore) ->
     store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
     model, ema = (_initial_network(settings) for _ in range(2))
     if settings.device != "cpu":  # the parts of the network are compiled
-        model.to(memory_format=torch.channels_last)
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot it
         model.image_encoder.compile()
         model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
     ema.load_state_dict(model.state_dict())

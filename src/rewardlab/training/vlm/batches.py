@@ -117,8 +117,8 @@ class DecodedPasses(Dataset[list[Batch]]):
 
 def load_ahead(dataset: "Dataset[Item]", workers: int) -> Iterator[Item]:
     """Yield every item in its order, prepared ahead by so many processes."""
-    ahead = {"prefetch_factor": _PREFETCH} if workers else {}
-    yield from DataLoader(dataset, batch_size=None, num_workers=workers, **ahead)
+    ahead = _PREFETCH if workers else None
+    yield from DataLoader(dataset, batch_size=None, num_workers=workers, prefetch_factor=ahead)
 
 
 # What the frozen tower makes of every clip, computed once, with the tokens of every example, in one file.

@@ -150,8 +150,9 @@ class ProcessorInputs:
         """Return the tokens of the text behind all images."""
         text = rendered.text
         start = max(text.rfind(token) + len(token) for token in self.renderer.tokens.values() if token in text)
-        ids: Tensor = self.renderer.processor.tokenizer(text[start:], add_special_tokens=False, return_tensors="pt")
-        return ids["input_ids"][0]
+        tokens = self.renderer.processor.tokenizer(text[start:], add_special_tokens=False, return_tensors="pt")
+        ids: Tensor = tokens["input_ids"][0]
+        return ids
 
 
 AnswerInputs = QwenInputs | ProcessorInputs
