@@ -25,12 +25,12 @@ pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames, level_of_progress
 from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.core.video_encoding import encode
 from rewardlab.models import name_model
 from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training import vlm
-from rewardlab.training.loop import LiveView
 from rewardlab.training.lora import loaded_peft
 from rewardlab.training.optimizer import (
     MasterAdamW,
@@ -403,7 +403,7 @@ def test_encoding_many_clips_keeps_few_files_open(bases: Callable[[str], Path], 
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(map(int, os.listdir("/dev/fd"))) + 100, before[1]))
     try:
         store = clip_features(
-            base.network, clips, tmp_path / "f.safetensors", cache_gb=1.0, workers=1, view=LiveView("", 200, 0)
+            base.network, clips, tmp_path / "f.safetensors", cache_gb=1.0, workers=1, view=ProgressBar("", 200, 0)
         )
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from functools import cache
 from threading import Lock
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
         _LINE.release()
 
 
-# What a person sees while a run goes on: trials done, rate, time left and failures so far.
+# What a person sees while work goes on: how much is done, its rate, a note and the time left.
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
@@ -172,58 +171,67 @@ _FIRST_LINE_SECONDS = 2.0  # after which the first one says how long it will tak
 class ProgressBar:
     """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own.
 
-    Until the first trial is there, a terminal shows that the models are loaded.
+    Where `before` is given, a terminal shows those words until the first step.
     """
 
-    def __init__(self, total: int, done: int, price: Callable[[float], str], *, quiet: bool = False) -> None:
-        self.total, self.done, self.failed = total, done, 0
-        self._before, self._started = done, time.monotonic()
+    def __init__(self, what: str, total: int, done: int = 0, *, before: str = "", quiet: bool = False) -> None:
+        self.total, self.done = total, done
+        self._what, self._quiet, self._at_start = what, quiet, done
+        self._note: str | Callable[[], str] = ""
+        self._started = time.monotonic()
         self._shown = self._started - _LINE_SECONDS + _FIRST_LINE_SECONDS
-        self._price, self._quiet = price, quiet
         self._bar: rich.progress.Progress | None = None
         self._loading = ExitStack()
+        if before and done < total:
+            self._loading.enter_context(loading(before, quiet=quiet))
         if sys.stderr.isatty() and not quiet:
             from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-            columns = (TextColumn("scoring"), BarColumn(), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
+            columns = (TextColumn(what), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
             self._bar = Progress(
                 *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
             )
             self._task = self._bar.add_task("", total=total, completed=done, note="")
 
     def __enter__(self) -> "ProgressBar":
-        if self.done < self.total:
-            self._loading.enter_context(loading("loading the models", quiet=self._quiet))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._loading.close()
         if not self._quiet:
             self._show()
         if self._bar:
             self._bar.stop()
 
-    def add(self, done: int, failed: int) -> None:
-        """Count finished trials, failed ones among them, and show them now and then."""
+    @property
+    def rate(self) -> float:
+        """How many were done per second since the start."""
+        return (self.done - self._at_start) / max(time.monotonic() - self._started, 1e-9)
+
+    def step(self, done: int, note: str | Callable[[], str] = "") -> None:
+        """Show now and then how many are done; a note, or what makes it when it is shown, stays until the next one."""
         self._loading.close()
-        self.done += done
-        self.total = max(self.total, self.done)  # an attack cannot tell beforehand what will not apply
-        self.failed += failed
+        self.done, self._note = done, note or self._note
+        self.total = max(self.total, done)  # an attack cannot tell beforehand what will not apply
         pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
         if not self._quiet and time.monotonic() - self._shown > pause:
             self._show()
 
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        if self._bar:
+            self._bar.console.print(one_line(text), markup=False, highlight=False)
+        elif not self._quiet:
+            print(one_line(text), file=sys.stderr, flush=True)
+
     def _show(self) -> None:
         self._shown = time.monotonic()
-        fresh = self.done - self._before
-        rate = fresh / max(self._shown - self._started, 1e-9)
-        note = f"{rate:,.0f} trials/s, {self.failed} failed{self._price(self.done / max(self.total, 1))}"
+        note = self._note if isinstance(self._note, str) else self._note()
         if self._bar:
             self._bar.start()
             self._bar.update(self._task, completed=self.done, total=self.total, note=note)
             self._bar.refresh()
-        elif fresh:
-            left = (self.total - self.done) / rate
-            print(f"scored {self.done:,} of {self.total:,} trials, {note}, {left:.0f} s left", file=sys.stderr)
+        elif self.done > self._at_start:
+            left = (self.total - self.done) / self.rate
+            parts = (f"{self._what} {self.done:,} of {self.total:,}", note, f"{left:.0f} s left")
+            print(", ".join(filter(None, parts)), file=sys.stderr)

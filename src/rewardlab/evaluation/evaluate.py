@@ -249,7 +249,13 @@ def score_jobs(
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
     spending, (finished, total) = replace(context, budget=plan.model_budget(run.folder)), size
-    progress = ProgressBar(total, finished, LedgerFile(run.folder).forecast, quiet=plan.execution.quiet)
+    progress = ProgressBar("scoring", total, finished, before="loading the models", quiet=plan.execution.quiet)
+    ledger, failed = LedgerFile(run.folder), 0
+
+    def note() -> str:
+        price = ledger.forecast(progress.done / max(progress.total, 1))
+        return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
+
     execution = replace(plan.execution, workers=_workers(plan, context))
     with progress, TrialWriter(run) as writer:
         try:
@@ -257,7 +263,8 @@ def score_jobs(
                 writer.add(trials)
                 if trials:
                     take(trials)
-                    progress.add(len(trials), sum(trial.status == "failed" for trial in trials))
+                    failed += sum(trial.status == "failed" for trial in trials)
+                    progress.step(progress.done + len(trials), note)
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"

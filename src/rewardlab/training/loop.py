@@ -6,7 +6,6 @@ its own from the seed and its number.
 
 import json
 import math
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -16,19 +15,15 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import torch
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
-from rich.progress import Progress as RichProgress
 from torch import Tensor, nn
 
 from rewardlab.core.errors import ModelError
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.terminal import one_line, terminal_console
 from rewardlab.training.optimizer import trained_parameters
 from rewardlab.training.processes import Processes
 
 WORK, BEST = "training", "best.safetensors"
 TRAINED = "trained"  # the part of a state that is kept as the best weights
-_LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -221,44 +216,3 @@ def load_trainable(network: nn.Module, tensors: Mapping[str, Tensor]) -> None:
     """Put trained weights in place."""
     for name, parameter in trained_parameters(network).items():
         parameter.copy_(tensors[name])
-
-
-class LiveView:
-    """A bar with the last loss and validation error on a terminal; lines on stderr elsewhere. Use it as a context."""
-
-    def __init__(self, what: str, total: int, done: int, *, quiet: bool = False) -> None:
-        self._what, self._total, self._quiet, self._note = what, total, quiet, ""
-        self._shown = time.monotonic()
-        self._bar: RichProgress | None = None
-        if sys.stderr.isatty() and not quiet:
-            columns = (TextColumn(what), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-            self._bar = RichProgress(
-                *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
-            )
-            self._task = self._bar.add_task("", total=total, completed=done, note="")
-            self._bar.start()
-
-    def __enter__(self) -> "LiveView":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar:
-            self._bar.stop()
-
-    def step(self, done: int, note: str = "") -> None:
-        self._note = note or self._note
-        if self._bar:
-            self._bar.update(self._task, completed=done, note=self._note)
-            self._bar.refresh()
-        elif not self._quiet and time.monotonic() - self._shown > _LINE_SECONDS:
-            self._shown = time.monotonic()
-            self.say(f"{self._what} {done} of {self._total} {self._note}")
-
-    def say(self, text: str) -> None:
-        """Print a line that stays."""
-        if self._quiet:
-            return
-        if self._bar:
-            self._bar.console.print(one_line(text), markup=False, highlight=False)
-        else:
-            print(one_line(text), file=sys.stderr, flush=True)

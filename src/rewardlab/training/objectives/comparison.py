@@ -16,6 +16,7 @@ from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import claim_folder, read_seconds, timed
 from rewardlab.core.settings import as_command
 from rewardlab.core.storage import atomic_write
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.evaluation.frame_rewards import Measured, PerturbedLevels, measure_values, robustness
 from rewardlab.evaluation.objective_comparison import (
     Comparison,
@@ -28,7 +29,7 @@ from rewardlab.evaluation.objective_comparison import (
 )
 from rewardlab.models.backends.checkpoint import choose_device
 from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels
-from rewardlab.training.loop import LiveView, files_in, load_trainable, read_curve
+from rewardlab.training.loop import files_in, load_trainable, read_curve
 from rewardlab.training.objectives import SECONDS, ObjectiveSettings, train_objective
 from rewardlab.training.objectives.backbones import Backbone, TrainablePair, load_pair, write_pair
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, PerturbedFrames, levels_of, only
@@ -295,7 +296,7 @@ def _aligned(comparing: Comparing, context: TrainContext, folder: Path) -> Train
             max(1, settings.align_steps // 4),
             folder,
         )
-        with LiveView(f"aligning {folder.name}", settings.align_steps, 0) as view:
+        with ProgressBar(f"aligning {folder.name}", settings.align_steps, 0) as view:
             fit(job, context, view, 0)
         load_best(job, context)
     pair.write(folder)
@@ -307,7 +308,7 @@ def _train(comparing: Comparing, context: TrainContext, backbone: str) -> dict[s
     settings = comparing.settings
     each = settings.steps * ((settings.tuning if settings.tuning > 1 else 0) + len(settings.seeds))
     jobs: dict[str, list[TrainingJob]] = {}
-    with LiveView(f"trainings on {backbone}", each * len(comparing.objectives), 0) as view:
+    with ProgressBar(f"trainings on {backbone}", each * len(comparing.objectives), 0) as view:
         for number, objective in enumerate(comparing.objectives):
             setting = tune(objective, settings, context, backbone, view, number * each)
             folder = settings.out / "trainings" / backbone / slug(objective.text)  # `contrastive:` takes each seed's

@@ -16,7 +16,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
-from rewardlab.training.loop import LiveView
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair
 from rewardlab.training.objectives.clips import TRAIN, ClipTable, PerturbedFrames, levels_of, only
@@ -59,7 +59,7 @@ def encode_inputs(
         "train": lambda: np.stack([_clips(pair, _look(settings, train, v)) for v in range(settings.views)]),
         "cells": lambda: _many(pair.image_inputs, cells.pixels),
     }
-    with LiveView(f"features of {folder.name}", len(make), 0) as view:
+    with ProgressBar(f"features of {folder.name}", len(make), 0) as view:
         for done, (name, arrays) in enumerate(make.items(), start=1):
             path = folder / f"{name}.npy"
             if not path.exists():

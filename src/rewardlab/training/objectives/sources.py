@@ -16,11 +16,10 @@ from rewardlab.core.episode import Episode, Label, Provenance, in_memory, is_suc
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.terminal import one_line
+from rewardlab.core.terminal import ProgressBar, one_line
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import trial_replay
 from rewardlab.perturbations import choose_perturbations
-from rewardlab.training.loop import LiveView
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, only, write_shard
 from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings, pocket_settings
@@ -79,7 +78,7 @@ def _make_files(
     paths = {name: settings.out / folder / f"{name}.npz" for name in items}
     missing = [(path, items[name]) for name, path in paths.items() if not path.exists()]
     there = len(paths) - len(missing)
-    with LiveView(what, len(paths), there) as view:
+    with ProgressBar(what, len(paths), there) as view:
         for done, _ in enumerate(map_items(work, missing, settings.workers), start=there + 1):
             view.step(done)
     return list(paths.values())

@@ -20,8 +20,9 @@ from rewardlab.core.records import read_json
 from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.evaluation.frame_rewards import ranking_score
-from rewardlab.training.loop import BEST, TRAINED, WORK, LiveView, Step, files_in, load_trainable
+from rewardlab.training.loop import BEST, TRAINED, WORK, Step, files_in, load_trainable
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair, read_upstreams
@@ -82,7 +83,7 @@ class Fitted:
     step: int
 
 
-def fit(job: TrainingJob, context: TrainContext, view: LiveView, done: int) -> Fitted:
+def fit(job: TrainingJob, context: TrainContext, view: ProgressBar, done: int) -> Fitted:
     """Train from the last checkpoint on, unless it is done; the best weights are then in its folder.
 
     `done` counts the steps before. RunError where the folder holds another training.
@@ -220,7 +221,7 @@ def tune(
     settings: ObjectiveSettings,
     context: TrainContext,
     backbone: str,
-    view: LiveView,
+    view: ProgressBar,
     done: int,
 ) -> Setting:
     """Return the setting with the best validation agreement; with one alone nothing is trained."""

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
-from rewardlab.training.loop import LiveView
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.training.vlm.examples import Example, ShowFrames, clips_of
 from rewardlab.training.vlm.inputs import AnswerInputs, Sample, Tensors, pad_left
 from rewardlab.training.vlm.network import UNLEARNED, AnswerNetwork, Batch
@@ -168,7 +168,7 @@ class Clips(Dataset[list[Sample]]):
 
 
 def clip_features(
-    network: AnswerNetwork, clips: Clips, path: Path, *, cache_gb: float, workers: int, view: LiveView
+    network: AnswerNetwork, clips: Clips, path: Path, *, cache_gb: float, workers: int, view: ProgressBar
 ) -> FeatureStore | None:
     """Return the features of all clips, from the file if it is there; None where they cannot be kept."""
     pictures, padding = clips[0][0].pictures, clips.inputs.padding
@@ -190,7 +190,7 @@ def clip_features(
     return store
 
 
-def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: LiveView) -> FeatureStore | None:
+def _encode(network: AnswerNetwork, clips: Clips, workers: int, view: ProgressBar) -> FeatureStore | None:
     samples: dict[int, Sample] = {}
     features: list[Tensor] = []
     loaded: Iterator[list[Sample]] = load_ahead(clips, workers)

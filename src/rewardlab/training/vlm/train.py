@@ -15,10 +15,11 @@ from torch import Tensor
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.core.trial import Failure
 from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.models.vlm import choice_softmax
-from rewardlab.training.loop import TRAINED, WORK, LiveView, Progress, Step, files_in
+from rewardlab.training.loop import TRAINED, WORK, Progress, Step, files_in
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.processes import Processes
@@ -106,7 +107,7 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
     base = load_base(named, trained_parts(settings), device, training_dtype(settings, device))
     _require_context(base, data)
     trainer = make_trainer(training, base, data, processes)
-    with LiveView("training", trainer.order.steps, 0, quiet=not processes.first) as view:
+    with ProgressBar("training", trainer.order.steps, 0, quiet=not processes.first) as view:
         return run_loop(
             trainer,
             files_in(training.out, tensorboard=True),
@@ -118,7 +119,7 @@ def fit(training: VlmTraining, named: Named, data: TrainingData, processes: Proc
         )
 
 
-def _show(view: LiveView, progress: Progress, row: Mapping[str, float]) -> None:
+def _show(view: ProgressBar, progress: Progress, row: Mapping[str, float]) -> None:
     view.step(progress.step, f"loss {row['loss']:.3f}, {row['clips_per_s']:.1f} clips/s" if row else "")
     for measure in ("mae", "loss"):
         error = row.get(f"validation_{measure}_{OVERALL}")
@@ -147,7 +148,7 @@ def _features(training: VlmTraining, base: BaseModel, data: TrainingData, proces
         return None
     clips = Clips(base.inputs, (*data.examples, *data.validation), data.show)
     path, quiet = training.out / WORK / "features.safetensors", not processes.first
-    with processes.one_after_the_first(), LiveView("encoding clips", len(clips), 0, quiet=quiet) as view:
+    with processes.one_after_the_first(), ProgressBar("encoding clips", len(clips), 0, quiet=quiet) as view:
         store = clip_features(
             base.network.eval(), clips, path, cache_gb=settings.cache_gb, workers=settings.workers, view=view
         )
