@@ -150,7 +150,7 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
     assert main(["runs", "merge", *again, "--out", str(tmp_path / "again")]) == 0
-    assert "30 of 30 trials, whole" in capsys.readouterr().out
+    assert "30 of 30 trials, complete" in capsys.readouterr().out
     shutil.copytree(shards[0], tmp_path / "copy")
     part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], out=tmp_path / "part")
     assert part.trials == 15 and not (part.run.folder / SUMMARY).exists()
