@@ -157,7 +157,7 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
 
 
 def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"are no shards of one run: the model length was there .*severities was 1,4"):
+    with pytest.raises(RunError, match=r"are no shards of one run: the model length was removed.*severities was 1,4"):
         rewardlab.runs_merge([runs / "whole", runs / "other"], out=tmp_path / "out")
     with pytest.raises(PlanError, match="name at least two run folders"):
         rewardlab.runs_merge([runs / "whole"], out=tmp_path / "out")
