@@ -131,7 +131,7 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
 def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress("length", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     (run.folder / "summary.json").write_text('{"schema": 1, "evaluated": 3}')
-    with pytest.raises(RunError, match="carries no checksum"):
+    with pytest.raises(RunError, match="has no checksum"):
         _ = run.summary
     run.save("summary.json", {"schema": 4, "evaluated": 3})
     with pytest.raises(RunError, match="is not a summary of this version"):

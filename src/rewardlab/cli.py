@@ -1,4 +1,4 @@
-"""The command line: one line a command, in groups; flags come from signatures, and a function here shows the result."""
+"""The command line: a table of commands in groups; flags come from signatures, `show_*` functions print results."""
 
 import gc
 import os
@@ -50,14 +50,15 @@ if TYPE_CHECKING:
     from rewardlab.studies.perturbation_paper.commands import MonteCarloOutput
 
 
-_FEW_MODELS = 12  # so many trained models are named one by one
-_TRAINED = "trained model: "
+_MAX_LISTED_MODELS = 12  # of more trained models, only the comparison page is printed
+_TRAINED_LABEL = "trained model: "
 
-# What shows the result of a command. Each is given the call itself; None as exit code is 0.
+# Functions that run a command and print its result. Each takes the call as a `partial` and returns the exit code, or
+# None for 0.
 
 
 def _say(*lines: object) -> None:
-    """Print each as one line, whatever names from outside are in it."""
+    """Print each on a line of its own; line breaks inside names are escaped."""
     for line in lines:
         print(one_line(line), flush=True)
 
@@ -65,23 +66,23 @@ def _say(*lines: object) -> None:
 def show_scores(
     call: "partial[ScoreReport]", *, json: Annotated[bool, Help("print JSON: one object with a list of clips")] = False
 ) -> int:
-    """Print the answers and all that explains them; exit with 3 where there is none."""
+    """Print the scores with their explanations; the exit code is 3 if a clip has no score."""
     from rewardlab.core.trial import Failure
     from rewardlab.reporting.command_text import score_json, score_lines
 
-    asked = call()
-    print(score_json(asked) if json else "\n".join(score_lines(asked)))
-    return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in asked.clips) else 0
+    report = call()
+    print(score_json(report) if json else "\n".join(score_lines(report)))
+    return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in report.clips) else 0
 
 
 @dataclass(frozen=True)
 class Output:
-    """What is printed of a run, and what it must have shown; no part of the run."""
+    """How a run is printed and which gates it must pass; not recorded in the run."""
 
     require: Annotated[
         str | Sequence[str],
         Help(
-            "gate such as macro_mae<=0.8 or certified:visual>=2: else exit code 1; repeatable",
+            "exit with 1 unless this gate holds, such as macro_mae<=0.8 or certified:visual>=2; repeatable",
             metavar="GATE",
             commas=False,
         ),
@@ -89,7 +90,7 @@ class Output:
     junit: Annotated[Path | None, Help("write models and gates as JUnit XML to this file")] = None
     dry_run: Annotated[bool, Help("print what would be scored, and score nothing")] = False
     json: Annotated[bool, Help("print the headline as JSON instead of tables")] = False
-    verbose: Annotated[bool, Help("print every reason of failure and every drop too", short="-v", more=True)] = False
+    verbose: Annotated[bool, Help("also print every failure reason and accuracy drop", short="-v", more=True)] = False
 
 
 def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
@@ -99,9 +100,9 @@ def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
 
     shard = call.keywords["sharding"].shard
     if shard and not output.dry_run:
-        _say(f"shard {shard}: {call().folder}; `rewardlab runs merge` puts shards together")
+        _say(f"shard {shard}: {call().folder}; merge the shards with `rewardlab runs merge`")
         return 0
-    return _evaluated(
+    return _run_and_print(
         call, stress_plan(call.keywords), output, lambda _, summary: print_summary(summary, terminal_console())
     )
 
@@ -116,13 +117,13 @@ def show_benchmark(call: "partial[Run]", *, output: Output = Output()) -> int:
         assert found is not None
         print_benchmark(found, terminal_console())
 
-    return _evaluated(call, bench_plan(call.keywords), output, show)
+    return _run_and_print(call, bench_plan(call.keywords), output, show)
 
 
-def _evaluated(call: "partial[Run]", plan: "Plan", output: Output, show: "Callable[[Run, Summary], None]") -> int:
-    """Make a run, show it by the short names of its models, and return whether it passed.
+def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Callable[[Run, Summary], None]") -> int:
+    """Make a run, print it with the short names of its models, and return the exit code.
 
-    Its end is in the JUnit file, whatever it is.
+    The JUnit file is written even if the run fails.
     """
     from rewardlab.core.summary import rename_models
     from rewardlab.evaluation.display import display_names, names_of_run
@@ -140,40 +141,40 @@ def _evaluated(call: "partial[Run]", plan: "Plan", output: Output, show: "Callab
     except RewardlabError as error:
         if output.junit is not None:
             models = [model.spec for model in plan.models]
-            asked = display_names(models, dict(zip(models, plan.names, strict=False)))
-            write_junit_error(output.junit, list(asked.values()), str(error))
+            names = display_names(models, dict(zip(models, plan.names, strict=False)))
+            write_junit_error(output.junit, list(names.values()), str(error))
         raise
     summary = load_summary(run)
     trials = run.trials(("id", "status", "model", "reason"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
-    shown, told = rename_models(summary, names), [result.called(names) for result in results]
+    shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
     if output.junit is not None:
-        write_junit(output.junit, shown, told, reasons)
+        write_junit(output.junit, shown, shown_results, reasons)
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))
         return code
     if not plan.execution.quiet:
         show(run, shown)
-        _tell_more(run, shown, output, reasons)
-    _say(*(result.sentence for result in told), f"report: {run.page}")
+        _print_details(run, shown, output, reasons)
+    _say(*(result.sentence for result in shown_results), f"report: {run.page}")
     return code
 
 
-def _tell_more(run: "Run", summary: "Summary", output: Output, reasons: Sequence[str]) -> None:
-    """Print why models failed and what paid ones have cost; a model without any answer is said on stderr too."""
+def _print_details(run: "Run", summary: "Summary", output: Output, reasons: Sequence[str]) -> None:
+    """Print why models failed and what paid ones cost; a model without any score is also reported on stderr."""
     from rewardlab.reporting.findings_text import spending
     from rewardlab.reporting.terminal_summary import drop_lines, silent_models
 
     spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
     _say(*(drop_lines(summary) if output.verbose else ()), *reasons, *spent)
     for model in silent_models(summary):
-        print(one_line(f"rewardlab: {model} gave no answer at all"), file=sys.stderr)
+        print(one_line(f"rewardlab: {model} returned no score at all"), file=sys.stderr)
 
 
 def show_attack(call: "partial[AttackRun]") -> None:
-    """Search for the worst case, print what breaks how early, and where the clips are."""
+    """Run the attack, print the lowest severity that breaks each model, and the folder of the clips."""
     from rewardlab.reporting.command_text import print_attack
     from rewardlab.reporting.findings_text import spending
 
@@ -218,8 +219,8 @@ def show_comparison(
         _say(verdict(comparison), f"comparison: {write_comparison(comparison, out)}")
 
 
-def _shown(label: str = "", waiting: str = "") -> "Callable[[partial[object]], None]":
-    """Return what prints a result behind a label, and shows `waiting` until then; both may name settings of a call."""
+def _printer(label: str = "", waiting: str = "") -> "Callable[[partial[object]], None]":
+    """Return a function that prints a label and the result; both texts may have settings of the call in braces."""
 
     def show(call: "partial[object]") -> None:
         with loading(waiting.format(**call.keywords), quiet=not waiting):
@@ -230,7 +231,7 @@ def _shown(label: str = "", waiting: str = "") -> "Callable[[partial[object]], N
 
 
 def show_lines(call: "partial[Any]", label: str = "") -> None:
-    """Print each result on a line, behind a label."""
+    """Print each result on a line, after a label."""
     _say(*(f"{label}{result}" for result in call()))
 
 
@@ -265,7 +266,7 @@ def show_trained_vlm(
     if dry_run:
         _say(*forecast_vlm(**call.keywords))
     else:
-        show_lines(call, _TRAINED)
+        show_lines(call, _TRAINED_LABEL)
 
 
 def show_trained_objectives(call: "partial[tuple[str, ...]]") -> None:
@@ -275,8 +276,8 @@ def show_trained_objectives(call: "partial[tuple[str, ...]]") -> None:
 
     settings = objective_settings(**call.keywords)
     models = call()
-    if len(models) <= _FEW_MODELS:
-        _say(*(f"{_TRAINED}{model}" for model in models))
+    if len(models) <= _MAX_LISTED_MODELS:
+        _say(*(f"{_TRAINED_LABEL}{model}" for model in models))
     if settings.does("evaluate"):
         _say(f"comparison: {write_objective_page(settings.out)}")
     else:
@@ -296,7 +297,7 @@ def show_verified(call: "partial[VerifiedSplit | None]") -> None:
 
 
 def show_relabelled(call: "partial[Relabelled]") -> int:
-    """Print which file holds the progress of every frame, and how many episodes have none; then exit with 3."""
+    """Print which file holds the progress of every frame, and how many episodes have none; if any, exit with 3."""
     made = call()
     if made.failed:
         _say(f"{made.failed} of {made.episodes} episodes have no progress; the first reason: {made.reason}")
@@ -321,7 +322,7 @@ def show_check(call: "partial[Contents]") -> int:
     contents = call()
     notes = (*dataset_notes(call.keywords["data"]), *wordless_note(contents.episodes))
     _say(*contents.problems, *(f"note: {note}" for note in notes))
-    _say(f"{len(contents.episodes)} sound episodes, {len(contents.problems)} problems, {len(notes)} notes")
+    _say(f"{len(contents.episodes)} valid episodes, {len(contents.problems)} problems, {len(notes)} notes")
     return BAD_DATA if contents.problems else 0
 
 
@@ -398,11 +399,11 @@ def show_pruned(call: "partial[list[RunEntry]]") -> None:
 
 
 def show_merged(call: "partial[Merged]") -> None:
-    """Join shards and print what the run holds now."""
-    with loading("putting shards together"):
+    """Merge shards and print how complete the run is now."""
+    with loading("merging shards"):
         made = call()
     left = made.planned - made.trials
-    state = "whole" if not left else f"{left:,} trials are missing: merge the other shards as well"
+    state = "complete" if not left else f"{left:,} trials are missing: merge the other shards as well"
     _say(*(f"note: {note}" for note in made.notes))
     _say(f"{made.run.folder}: {made.trials:,} of {made.planned:,} trials, {state}")
 
@@ -424,10 +425,10 @@ def show_completion(call: "partial[str]") -> None:
 
 @dataclass(frozen=True)
 class Command:
-    """A line of the help: the function that does the work, what it does in a few words, and what shows its result.
+    """One command: the function that does the work, a summary for the help, and the function that prints its result.
 
-    `show` is given the call itself, with all its arguments; its own keywords with a Help are flags too. It returns the
-    exit code, or None for 0.
+    `show` takes the call as a `partial` with all its arguments; its own keywords with a Help are flags too. It returns
+    the exit code, or None for 0.
     """
 
     target: str  # module:function, within rewardlab
@@ -441,35 +442,35 @@ class Command:
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """Return every setting: those of the function, then those of what shows its result."""
+        """Return every setting: those of the function, then those of `show`."""
         return (*settings_of(self.load()), *settings_of(self.show))
 
 
 _P = "studies.perturbation_paper.commands"
 GROUPS: dict[str, dict[str, Command]] = {
-    "Judge a reward model": {
+    "Evaluate a reward model": {
         "score": Command("evaluation.score:score_clips", "score a clip and explain the answer", show_scores),
         "stress": Command("api:stress", "perturb data, score it, report what breaks", show_stress),
         "bench": Command("api:bench", "error per subset by the RoboRewardBench protocol", show_benchmark),
-        "attack": Command("api:attack", "find the smallest change that flips a verdict", show_attack),
+        "attack": Command("api:attack", "find the smallest perturbation that breaks a score", show_attack),
         "compare": Command("evaluation.compare:compare", "paired tests between two models", show_comparison),
         "report": Command(
-            "reporting.report:report", "write the page of one run or several", _shown("report", "writing the report")
+            "reporting.report:report", "write the page of one run or several", _printer("report", "writing the report")
         ),
         "leaderboard": Command(
             "reporting.leaderboard:leaderboard",
             "rank models of many runs on a static site",
-            _shown("leaderboard", "writing the pages"),
+            _printer("leaderboard", "writing the pages"),
         ),
     },
     "Prepare data": {
         "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
         "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
         "data report": Command(
-            "reporting.data_page:data_report", "a page about a dataset", _shown("report", "reading {data}")
+            "reporting.data_page:data_report", "a page about a dataset", _printer("report", "reading {data}")
         ),
         "data augment": Command(
-            "augmentation.augment:data_augment", "make failures out of successes", show_augmentation
+            "augmentation.augment:data_augment", "make labelled failures from successes", show_augmentation
         ),
         "data verify": Command("serving.verify:data_verify", "a page on which people check labels", show_verified),
         "data perturb": Command(
@@ -480,62 +481,68 @@ GROUPS: dict[str, dict[str, Command]] = {
     },
     "Improve a model": {
         "train pocket": Command(
-            "training.pocket:train_pocket", "train the model that ships", partial(show_lines, label=_TRAINED)
+            "training.pocket:train_pocket",
+            "train the small model that ships with rewardlab",
+            partial(show_lines, label=_TRAINED_LABEL),
         ),
         "train vlm": Command("training.vlm:train_vlm", "fine-tune a vision-language model", show_trained_vlm),
         "train objective": Command(
             "training.objectives:train_objective", "train an encoder with one objective", show_trained_objectives
         ),
         "train assemble": Command(
-            "training.vlm:train_assemble", "join a vision tower and a language model", _shown("assembled model")
+            "training.vlm:train_assemble", "join a vision tower and a language model", _printer("assembled model")
         ),
         "fit calibration": Command(
-            "evaluation.fit_calibration:fit_calibration", "make probabilities mean what they say", show_calibration
+            "evaluation.fit_calibration:fit_calibration", "calibrate the probabilities of a model", show_calibration
         ),
-        "fit guard": Command("evaluation.fit_guard:fit_guard", "withhold claims of success that are risky", show_guard),
+        "fit guard": Command(
+            "evaluation.fit_guard:fit_guard", "withhold unreliable predictions of success", show_guard
+        ),
     },
     "Use it on a robot": {
         "serve": Command("serving.serve:serve", "serve a model over HTTP and WebSocket", run_server),
         "relabel": Command("rl.relabel:relabel", "write a reward for every frame of a dataset", show_relabelled),
     },
-    "Study what rewards do": {
+    "Run a study": {
         "study montecarlo": Command(
             f"{_P}:study_montecarlo", "the simulated study of the perturbation paper", show_montecarlo
         ),
-        "study perturbation": Command(f"{_P}:study_perturbation", "the same study measured on a run", show_lines),
+        "study perturbation": Command(
+            f"{_P}:study_perturbation", "the same study from the trials of a run", show_lines
+        ),
         "study objectives": Command(
-            "studies.objectives:study_objectives", "every learning objective on one backbone", _shown()
+            "studies.objectives:study_objectives", "every learning objective on one backbone", _printer()
         ),
         "study rl": Command("studies.rl.page:study_rl", "policies trained on different rewards", show_rl_study),
-        "study rl-page": Command("studies.rl.page:study_rl_page", "the page of such training runs", _shown("report")),
+        "study rl-page": Command("studies.rl.page:study_rl_page", "write the page of `study rl`", _printer("report")),
     },
-    "Keep house": {
+    "Manage runs and the catalog": {
         "runs list": Command("evaluation.runs:runs_list", "runs below a folder", show_runs),
         "runs sql": Command("evaluation.runs:runs_sql", "query the trials of many runs in SQL", show_query),
         "runs join": Command("evaluation.runs:runs_join", "write the trials of many runs to one file", show_joined),
         "runs prune": Command("evaluation.runs:runs_prune", "remove runs that match a filter", show_pruned),
         "runs merge": Command("evaluation.merge:runs_merge", "join the shards of a run", show_merged),
         "runs export": Command(
-            "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", _shown("{to}")
+            "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", _printer("{to}")
         ),
         "list": Command("reporting.catalog:list_catalog", "list models, perturbations, metrics, datasets", show_table),
-        "show": Command("reporting.catalog:show_entry", "explain one of them", show_text),
+        "show": Command("reporting.catalog:show_entry", "describe one entry of the catalog", show_text),
         "completion": Command("reporting.catalog:completion", "tab completion for a shell", show_completion),
     },
 }
 COMMANDS = {name: command for group in GROUPS.values() for name, command in group.items()}
 _FAMILIES = tuple(dict.fromkeys(name.split()[0] for name in COMMANDS if " " in name))
 
-_OBJECTS_BETWEEN_COLLECTIONS = 20_000  # with 700, as Python has it, a sixth of loading modules is looking for garbage
+_GC_THRESHOLD = 20_000  # objects; at Python's default of 700, garbage collection takes a sixth of the import time
 _EXIT_CODES = (
-    f"exit codes: 0 fine, {GATE_FAILED} gate failed, {WRONG_USE} wrong use, {MODEL_FAILED} model failed, "
-    f"{BAD_DATA} bad data,\n{FAULT} fault of rewardlab, {CTRL_C} Ctrl-C"
+    f"exit codes: 0 success, {GATE_FAILED} gate failed, {WRONG_USE} usage error, {MODEL_FAILED} model failed, "
+    f"{BAD_DATA} bad data,\n{FAULT} bug in rewardlab, {CTRL_C} Ctrl-C"
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; what the user can correct is said in one sentence, and the exit code says whose fault it is."""
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
+    """Run a command and return its exit code; an error that the user can correct is printed as one sentence."""
+    gc.set_threshold(_GC_THRESHOLD)
     words = sys.argv[1:] if arguments is None else list(arguments)
     with safe_streams():
         try:
@@ -543,10 +550,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except (RewardlabError, UnicodeEncodeError, KeyboardInterrupt) as error:
             print(f"rewardlab: {_sentence(error)}", file=sys.stderr)
             return _exit_code(error)
-        except BrokenPipeError:  # the reader, such as `head`, has seen enough
+        except BrokenPipeError:  # the other end of the pipe, such as `head`, is closed
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 0
-        except Exception:  # a fault of rewardlab: shown in full, and through the same filter as everything else
+        except Exception:  # a bug in rewardlab: the traceback passes the same filter as all output
             traceback.print_exc()
             return FAULT
 
@@ -572,7 +579,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _overview() -> str:
-    """Return the help on one screen: every command that is one word, and what the others begin with."""
+    """Return the help on one screen: commands of one word, and the first word of the others with their second words."""
     lines = [f"rewardlab {__version__}: find out when you can trust a reward model for robots.", ""]
     lines += ["usage: rewardlab COMMAND ...   (`rewardlab COMMAND --help` explains one)"]
     for title, commands in GROUPS.items():
@@ -586,7 +593,7 @@ def _overview() -> str:
 
 def _family_overview(family: str) -> str:
     lines = [f"  {name:20} {command.summary}" for name, command in COMMANDS.items() if name.split()[0] == family]
-    return "\n".join([f"usage: rewardlab {family} COMMAND ...   (--help behind it explains one)", "", *lines])
+    return "\n".join([f"usage: rewardlab {family} COMMAND ...   (COMMAND --help explains one)", "", *lines])
 
 
 def _exit_code(error: BaseException) -> int:
@@ -601,6 +608,6 @@ def _sentence(error: BaseException) -> str:
     if isinstance(error, UnicodeEncodeError):
         return (
             f"a name has characters that {error.encoding} cannot write: {error.object[:200]!r}; "
-            "give it another name, or set PYTHONUTF8=1 if it is right"
+            "rename it, or set PYTHONUTF8=1 to print it unchanged"
         )
-    return "\n  ".join(line.strip() for line in str(error).split("\n"))  # no name from outside begins a line
+    return "\n  ".join(line.strip() for line in str(error).split("\n"))  # so no name starts a line

@@ -109,8 +109,8 @@ def with_value(column: str, value: object, row: int = 3) -> Callable[[pa.Table],
         (with_value("severity", 3), "severity must be a severity of the plan, got '3'"),
         (with_value("seed", 7), "seed must be 0, as in the plan, got '7'"),
         (with_value("status", "won"), "status must be scored, failed or dropped, got 'won'"),
-        (with_value("expectation", "joy"), "expectation must be one of rewardlab's, got 'joy'"),
-        (with_value("level", None), "level must be there where the trial is scored, only there"),
+        (with_value("expectation", "joy"), "expectation must be a known expectation, got 'joy'"),
+        (with_value("level", None), "level must be present if and only if the trial is scored"),
         (with_value("level", 5.5), "level must be from 1 to 5, got '5.5'"),
         (with_value("level", float("nan")), "level must be from 1 to 5, got 'nan'"),
         (with_value("truth_level", 9), "truth_level must be from 1 to 5, got '9'"),
@@ -119,9 +119,9 @@ def with_value(column: str, value: object, row: int = 3) -> Callable[[pa.Table],
         (with_value("progress", [0.1, float("inf")]), "progress must be finite numbers"),
         (with_value("shown", [-1]), "shown must be indices of frames"),
         (with_value("seconds", -1.0), "seconds must be 0 or more"),
-        (with_value("id", None), "id must be there"),
+        (with_value("id", None), "id must be present"),
         (lambda table: pa.concat_tables([table, table]), "trials, but the plan has 120"),
-        (lambda table: table.drop_columns(["truth_level"]), "'truth_level' is not there, not int8"),
+        (lambda table: table.drop_columns(["truth_level"]), "'truth_level' is missing, not int8"),
         (lambda table: table.append_column("luck", table["level"]), "'luck' is double, not a column"),
         (
             lambda table: table.set_column(
@@ -143,7 +143,7 @@ def test_trials_that_the_plan_cannot_have_made_are_refused_by_row(
 def test_a_clean_trial_is_of_severity_0_and_of_no_category(run: Run) -> None:
     clean = pc.index(run.trials().arrow["perturbation"], "clean").as_py()
     rewritten(run, with_value("severity", 2, clean))
-    with pytest.raises(RunError, match="severity must be 0 where the episode is clean, only there, got '2'"):
+    with pytest.raises(RunError, match="severity must be 0 if and only if the episode is clean, got '2'"):
         run.trials()
 
 
@@ -198,7 +198,7 @@ def test_files_without_a_checksum_are_refused(run: Run, name: str) -> None:
         content = json.loads((run.folder / name).read_text())
         content.pop("sha256")
         (run.folder / name).write_text(json.dumps(content))
-    with pytest.raises(RunError, match=r"carries no checksum, so this (version|run) did not write it"):
+    with pytest.raises(RunError, match=r"has no checksum, so this (version|run) did not write it"):
         load_summary(run)
 
 

@@ -164,7 +164,7 @@ TEMPLATES = (
 def test_a_chat_template_runs_no_code_and_is_one_sentence(llava: Path, tmp_path: Path, template: str) -> None:
     shutil.copytree(llava, tmp_path / "bad")
     (tmp_path / "bad" / "chat_template.jinja").write_text(template)
-    with pytest.raises(ModelError, match=r"^(the chat template of .* leaves out the image token|cannot load [^\n]+$)"):
+    with pytest.raises(ModelError, match=r"^(the chat template of .* drops the image token|cannot load [^\n]+$)"):
         name_model(f"hf:{tmp_path / 'bad'}").build()
 
 

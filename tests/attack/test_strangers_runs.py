@@ -208,7 +208,7 @@ SHAPES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
         "plan.accuracy_threshold must be from 0 to 1",
     ),
     ("another plan", lambda c: c["plan"].update(seed=1), "it belongs to a run with another plan"),
-    ("unknown", lambda c: c.update({"<b>": 1}), "an unknown <b>"),
+    ("unknown", lambda c: c.update({"<b>": 1}), "unknown keys: <b>"),
     ("depth", lambda c: c.update(settings=nested(99)), "too many lists and objects inside each other"),
     ("digits", settings(seed=10**60), "a whole number of 61 digits"),
     ("surrogate", settings(data="\ud800"), "half of a surrogate pair"),

@@ -89,7 +89,7 @@ def test_the_digest_counts_info_and_is_that_of_an_earlier_run_where_there_is_non
         ({"novelty": float("nan")}, "novelty must be a finite number"),
         ({"prediction_set": (7,)}, "prediction_set must be levels"),
         ({"member_levels": {"a": float("inf")}}, "member_levels must be finite numbers"),
-        ({"guard": GuardVerdict("maybe", 0.2)}, "guard_decision must be what a guard may decide"),  # type: ignore[arg-type]
+        ({"guard": GuardVerdict("maybe", 0.2)}, "guard_decision must be a known decision of a guard"),  # type: ignore[arg-type]
         ({"guard": GuardVerdict("pass", 1.5)}, "guard_risk must be from 0 to 1"),
     ],
 )

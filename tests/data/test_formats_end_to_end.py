@@ -90,7 +90,7 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     assert {trial.status for trial in trials} == {"scored"}
     assert main(["stress", "pocket", data, "--dry-run", "--out", str(tmp_path / "other")]) == 0
     assert main(["data", "check", data]) == 0
-    assert f"{len(episodes)} sound episodes, 0 problems" in capsys.readouterr().out
+    assert f"{len(episodes)} valid episodes, 0 problems" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["lerobot", "rlds", "images"])

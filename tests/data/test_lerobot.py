@@ -157,7 +157,7 @@ def test_rows_and_frames_that_differ_in_number_are_a_problem(tmp_path: Path) -> 
     )
     problems = [problem.what for problem in open_dataset(str(tmp_path)).problems]
     assert "7 frames, but the episode has 12 rows" in problems[0]
-    assert "7 rows, but the list of episodes says 9" in problems[1]
+    assert "7 rows, but the list of episodes gives 9" in problems[1]
 
 
 def test_a_video_that_ends_before_its_episodes_is_a_problem(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_a_path_in_the_info_leads_nowhere_else(tmp_path: Path) -> None:
 def test_broken_metadata_is_one_sentence(tmp_path: Path) -> None:
     write_v2(tmp_path)
     (tmp_path / "meta" / "episodes.jsonl").write_text('{"episode_index": -1, "length": 3}\n')
-    with pytest.raises(DataError, match="episode_index must be a whole number from 0 on, got -1"):
+    with pytest.raises(DataError, match="episode_index must be a whole number of 0 or more, got -1"):
         open_dataset(str(tmp_path))
     (tmp_path / "meta" / "episodes.jsonl").unlink()
     with pytest.raises(DataError, match=r"meta/episodes\.jsonl: the file does not exist"):
@@ -244,7 +244,7 @@ def test_an_episode_that_is_listed_twice_is_said(tmp_path: Path) -> None:
     write_v3(tmp_path)
     folder = tmp_path / "meta" / "episodes" / "chunk-000"
     (folder / "file-001.parquet").write_bytes((folder / "file-000.parquet").read_bytes())
-    with pytest.raises(DataError, match="episode 0 is listed twice; remove the file of episodes that is not in use"):
+    with pytest.raises(DataError, match="episode 0 is listed twice; remove the outdated file of episodes"):
         open_dataset(str(tmp_path))
 
 

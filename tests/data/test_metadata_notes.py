@@ -48,7 +48,7 @@ def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos
         "note: line 4: neither reward (1 to 5) nor success (true or false): nothing is measured",
         "note: keys that are not read: operator",
         "note: 2 videos that no row mentions: open_the_drawer/002.mp4, put-cup-on-plate_3.mp4",
-        "4 sound episodes, 4 problems, 8 notes",
+        "4 valid episodes, 4 problems, 8 notes",
     ]
 
 
@@ -65,7 +65,7 @@ def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows" / "metadata.jsonl").write_text("\n")
     no_rows = run_here("data", "check", str(tmp_path / "rows"))
     assert no_rows.returncode in (1, 4) and no_rows.stdout.startswith("metadata.jsonl: holds no row; ")
-    assert "0 sound episodes, 1 problems" in no_rows.stdout
+    assert "0 valid episodes, 1 problems" in no_rows.stdout
     assert "holds no video" in run_here("data", "init", str(tmp_path / "rows")).stderr
     assert "no folder at" in run_here("data", "init", str(tmp_path / "none")).stderr
 
@@ -84,13 +84,13 @@ def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path
     left = run_here("data", "check", str(videos)).stdout.splitlines()
     assert left[0].startswith("line 1: clip_7.mp4: task must be a non-empty text")
     assert left[1].startswith("note: lines 1, 2, 3, 4: neither reward")
-    assert left[2] == "3 sound episodes, 1 problems, 1 notes"
+    assert left[2] == "3 valid episodes, 1 problems, 1 notes"
     rows = [json.loads(line) for line in (videos / "metadata.jsonl").read_text().splitlines()]
     assert [row["task"] for row in rows] == ["", "open the drawer", "open the drawer", "put cup on plate"]
     again = run_here("data", "init", str(videos))
     assert again.returncode in (2, 4) and "is there already and was left as it is" in again.stderr
     write_rows(videos, [row | {"task": row["task"] or "lift it", "reward": 4} for row in rows])
-    assert run_here("data", "check", str(videos)).stdout == "4 sound episodes, 0 problems, 0 notes\n"
+    assert run_here("data", "check", str(videos)).stdout == "4 valid episodes, 0 problems, 0 notes\n"
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,7 @@ def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: P
     content = json.loads((run.folder / "run.json").read_text())
     content.pop("sha256")
     run.save("run.json", content | {"names": {"length": "constant"}})
-    with pytest.raises(RunError, match="names must not call a model what another one is: 'constant'"):
+    with pytest.raises(RunError, match="a short name must not be the name of another model: 'constant'"):
         _ = run.record
 
 

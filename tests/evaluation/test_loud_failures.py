@@ -98,7 +98,7 @@ def test_reasons_are_counted_on_the_terminal_and_a_silent_model_is_no_success(
     assert main(["stress", "moody:Never", str(tiny_data), *few]) == 3
     said = capsys.readouterr()
     assert "failed: 1 x moody:Never: closed" in said.out and "3 x moody:Never: 3 other reasons" in said.out
-    assert "off by - levels" not in said.out and "gave no answer at all" in said.err
+    assert "off by - levels" not in said.out and "returned no score at all" in said.err
 
 
 def trial(model: str, reason: str | None, *, prepared: bool = True) -> Trial:

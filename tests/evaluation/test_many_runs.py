@@ -150,14 +150,14 @@ def test_shards_put_together_are_the_whole_run(runs: Path, tmp_path: Path, capsy
     assert "--shard" in Run(shards[0]).record.command and "--shard" not in Run(tmp_path / "merged").record.command
     again = [str(shards[0]), str(tmp_path / "merged")]
     assert main(["runs", "merge", *again, "--out", str(tmp_path / "again")]) == 0
-    assert "30 of 30 trials, whole" in capsys.readouterr().out
+    assert "30 of 30 trials, complete" in capsys.readouterr().out
     shutil.copytree(shards[0], tmp_path / "copy")
     part = rewardlab.runs_merge([shards[0], tmp_path / "copy"], out=tmp_path / "part")
     assert part.trials == 15 and not (part.run.folder / SUMMARY).exists()
 
 
 def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match=r"are no shards of one run: the model length was there .*severities was 1,4"):
+    with pytest.raises(RunError, match=r"are no shards of one run: the model length was removed.*severities was 1,4"):
         rewardlab.runs_merge([runs / "whole", runs / "other"], out=tmp_path / "out")
     with pytest.raises(PlanError, match="name at least two run folders"):
         rewardlab.runs_merge([runs / "whole"], out=tmp_path / "out")

@@ -55,5 +55,5 @@ def test_states_that_cannot_be_compared_are_refused(states: np.ndarray, tmp_path
 
 def test_a_file_that_would_execute_code_is_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", np.array([print], dtype=object), allow_pickle=True)
-    with pytest.raises(ModelError, match="holds no states of training clips"):
+    with pytest.raises(ModelError, match="is not a file of training states"):
         load_training_embeddings(tmp_path / "x.npy")

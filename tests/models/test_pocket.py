@@ -137,7 +137,7 @@ def test_odd_clips_get_a_score(pocket: PocketRewardModel, what: str) -> None:
 @pytest.mark.parametrize("text", ["", "   ", "?!"])
 def test_an_instruction_without_words_is_refused(pocket: PocketRewardModel, text: str) -> None:
     (answer,) = pocket.score([episode_from_frames(NOISE, text)])
-    assert answer == Failure("the instruction is empty; pocket needs to know what was asked for")
+    assert answer == Failure("the instruction is empty; pocket scores a clip against an instruction")
 
 
 def test_black_clips_are_refused(pocket: PocketRewardModel) -> None:

@@ -124,7 +124,7 @@ def test_a_model_named_in_int8_is_not_built_where_it_would_run_in_float32(
     monkeypatch.setenv(VARIABLE, "1")
     named = name_model(f"pocket:{stem}")
     monkeypatch.setenv(VARIABLE, "0")
-    with pytest.raises(ModelError, match=f"was named in int8.* set {VARIABLE}=0 where the run starts"):
+    with pytest.raises(ModelError, match=f"was requested in int8.* set {VARIABLE}=0 on the machine that starts"):
         named.build()
 
 

@@ -100,7 +100,7 @@ def test_a_run_with_other_settings_is_refused_and_each_difference_named(tiny_dat
     with pytest.raises(RunError, match="seed was 0 and is 7;") as caught:
         rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"seed": 7, "severities": (1, 2)})
     assert "severities was 1 and is 1,2" in str(caught.value) and "frames" not in str(caught.value)
-    with pytest.raises(RunError, match="the model constant was not there and is"):
+    with pytest.raises(RunError, match="the model constant was added"):
         rewardlab.stress(["length", "constant"], tiny_data, execution=IN_PROCESS, **settings)
     with pytest.raises(RunError, match="limit was None and is 2"):
         rewardlab.stress("length", tiny_data, execution=IN_PROCESS, **settings | {"limit": 2})

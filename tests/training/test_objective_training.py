@@ -325,7 +325,7 @@ def test_a_plan_file_is_the_settings_and_flags_go_before_it(tmp_path: Path) -> N
         ("stepps = 3", "no setting is called 'stepps'; did you mean steps"),
         ("steps = 'many'", "steps must be a whole number, got 'many'"),
         ("seeds = 3", "seeds must be a list, got 3"),
-        ("steps = ", "is no TOML file"),
+        ("steps = ", "is not a TOML file"),
     ):
         path.write_text(text)
         with pytest.raises(PlanError, match=re.escape(says)):

@@ -80,7 +80,7 @@ def read_json(path: Path) -> Any:
     """Return what a JSON file holds; a ValueError says what is wrong with it, an OSError that it cannot be read."""
     found = path.stat()
     if not stat.S_ISREG(found.st_mode):  # a pipe or a device may have no end, and no size
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     if found.st_size > JSON_MB.in_bytes:
         raise ValueError(f"{found.st_size / 1e6:,.0f} MB of JSON, {JSON_MB.describe()}")
     return parse_json(path.read_bytes())

@@ -61,7 +61,7 @@ class Run:
         try:
             content, has_checksum = read_checksummed_json(path)
             if not has_checksum:
-                raise ValueError("it carries no checksum, so this version did not write it")
+                raise ValueError("it has no checksum, so this version did not write it")
             return run_record(content)
         except FileNotFoundError:
             raise RunError(
@@ -126,7 +126,7 @@ class Run:
         return found
 
     def stored_summary(self) -> tuple[Summary | None, str | None]:
-        """Return what summary.json holds, None where there is none, and the digest of its trials."""
+        """Return the content of summary.json, None if there is none, and the digest of its trials."""
         content = self.stored(SUMMARY)
         if content is None:
             return None, None
@@ -146,7 +146,7 @@ class Run:
         except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
             raise RunError(f"cannot read {path}: {error}; {_ANEW}") from error
         if not has_checksum:
-            raise RunError(f"{path} carries no checksum, so this run did not write it; {_ANEW}")
+            raise RunError(f"{path} has no checksum, so this run did not write it; {_ANEW}")
         return content
 
     def _repr_html_(self) -> str:

@@ -1,4 +1,4 @@
-"""The files of a run, checked when read: run.json, which setting differs, Parquet parts of trials."""
+"""The files of a run, validated when read: run.json, differences between plans, Parquet parts of trials."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-_MADE = ("command", "episodes", "trials", "skipped", "versions", "created")
-_OF_MODELS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
-_KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_OF_MODELS, *_MADE))
-INSTRUCTION = "{instruction}"  # stands in a prompt of the record for the instruction of each trial
+_PROVENANCE_KEYS = ("command", "episodes", "trials", "skipped", "versions", "created")
+_PER_MODEL_KEYS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
+_KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_PER_MODEL_KEYS, *_PROVENANCE_KEYS))
+INSTRUCTION = "{instruction}"  # in a recorded prompt, the place of the instruction of a trial
 SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
 
 
@@ -44,7 +44,7 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class RunPlan:
-    """What a run is about: which models, perturbations (by the names in its trials), severities and seed."""
+    """The plan of a run: models, perturbations (by the names in its trials), severities and seed."""
 
     models: tuple[str, ...]
     perturbations: tuple[str, ...]
@@ -52,7 +52,7 @@ class RunPlan:
     seed: int
     accuracy_threshold: float
     data_digest: str
-    graded: bool = False  # severities between the whole ones are in the names of perturbations
+    graded: bool = False  # names of perturbations may state fractional severities
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class SkippedRow:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """What run.json says; `plan_digest` identifies the whole plan.
+    """The content of run.json; `plan_digest` is the digest of the whole plan.
 
     `trained_tasks` are those of evaluated models, where known; `names` are the short names that the user chose for
-    models, `prompts` what models are asked in words.
+    models, `prompts` the prompts of models that have one.
     """
 
     kind: str
@@ -94,13 +94,13 @@ class RunRecord:
 
 
 def run_record(content: Mapping[str, Any]) -> RunRecord:
-    """Return the record that the content of run.json holds; a ValueError names the first place that does not fit."""
+    """Return the content of run.json as a record; a ValueError names the first invalid field."""
     foreign = sorted(str(key) for key in content if key not in _KEYS)
     if foreign:
-        raise ValueError(f"the whole has an unknown {', '.join(foreign)}"[:200])
+        raise ValueError(f"unknown keys: {', '.join(foreign)}"[:200])
     settings, plan = _object(content, "settings"), _object(content, "plan")
     known = {name: content[name] for name in _KEYS & content.keys()}
-    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _OF_MODELS}, **known}
+    made: dict[str, Any] = {"kind": "stress", "skipped": [], **{name: {} for name in _PER_MODEL_KEYS}, **known}
     made["settings"], made["plan_digest"] = {name: settings.get(name) for name in SETTINGS}, json_digest(plan)
     made["plan"] = _plan(plan, settings, content.get("evaluated"))
     record = record_from_json(RunRecord, made)
@@ -116,7 +116,7 @@ def _object(content: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 
 def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], evaluated: object) -> dict[str, Any]:
-    """Return the plan by the names that trials use; a simulated study states its models and changes elsewhere."""
+    """Return the plan with the names that trials use; a simulated study has them in `evaluated` and `settings`."""
     return {
         "models": list(_object(plan, "models")) if "models" in plan else evaluated,
         "perturbations": list(_object(plan, "definitions")) if "definitions" in plan else settings.get("perturbations"),
@@ -139,14 +139,14 @@ def _check(record: RunRecord) -> None:
         raise ValueError("evaluated must name one or more of the models of the plan")
     taken = [name for model, name in record.names.items() if name != model and name in plan.models]
     if taken:
-        raise ValueError(f"names must not call a model what another one is: {taken[0]!r}")
+        raise ValueError(f"a short name must not be the name of another model: {taken[0]!r}")
     if record.trials < 0 or record.episodes < 0:
         raise ValueError("episodes and trials must not be negative")
 
 
-# Which setting differs, where a run folder holds a run with other settings.
+# Differences between a plan and the plan of the run that is already in the folder.
 
-_WORDS = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
+_PLAN_PHRASES = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
 _MAX_TEXT = 60
 
 
@@ -155,9 +155,9 @@ def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator
     for key in _changed(old, new):
         before, now = old.get(key), new.get(key)
         if isinstance(before, dict) and isinstance(now, dict):
-            yield from (_member(_WORDS.get(key, key), name, before, now) for name in _changed(before, now))
+            yield from (_member(_PLAN_PHRASES.get(key, key), name, before, now) for name in _changed(before, now))
         elif key == "data_digest":
-            yield "the episodes of the dataset are others"
+            yield "the episodes of the dataset have changed"
         else:
             yield f"{key} was {_text(before)} and is {_text(now)}"
 
@@ -168,9 +168,9 @@ def _changed(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
 
 def _member(what: str, name: str, before: Mapping[str, Any], now: Mapping[str, Any]) -> str:
     if name not in now:
-        return f"{what} {name} was there and is not"
+        return f"{what} {name} was removed"
     if name not in before:
-        return f"{what} {name} was not there and is"
+        return f"{what} {name} was added"
     return f"it was made with another version of {name if what == 'the model' else f'{what} {name}'}"
 
 
@@ -179,20 +179,20 @@ def _text(value: Any) -> str:
     return text if len(text) <= _MAX_TEXT else text[:_MAX_TEXT] + "..."
 
 
-# Trials held against the plan of their run: what no run of that plan can have written is refused by its row.
+# Validation of trials against the plan of their run; an error names the first invalid row.
 
 _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown", "frames_hash")
-_RANGES = {  # of what must lie between two numbers, where it is there
+_RANGES = {  # of numbers that are not null
     ("from 1 to 5", 1, 5): ("level", "truth_level", "uncalibrated_level"),
     ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability"),
     ("0 or more", 0, 1e15): ("disagreement", "input_tokens", "output_tokens", "cost"),
 }
-_BLOCK = 20_000  # trials whose lists are checked at a time: that takes ten times the memory of the lists
-Rule = tuple[str, str, Any]  # a column, what it must be, and where it is so
+_BLOCK = 20_000  # trials per validation of lists, which takes ten times the memory of the lists
+Rule = tuple[str, str, Any]  # a column, what it must be, and a mask of the rows where it is
 
 
 def check_trials(table: "pyarrow.Table", plan: RunPlan) -> None:
-    """Raise a ValueError that names the first trial that does not belong to the plan, or cannot be."""
+    """Raise a ValueError that names the first trial that is not of the plan or has an impossible value."""
     import pyarrow.compute as pc
 
     for column, expected, holds in (*_value_rules(table, plan), *_list_rules(table)):
@@ -206,26 +206,26 @@ def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
     import pyarrow.compute as pc
 
     for column in _REQUIRED:
-        yield column, "there", pc.is_valid(table[column])
+        yield column, "present", pc.is_valid(table[column])
     for column, expected, allowed in (
         ("model", "a model of the plan", plan.models),
         ("perturbation", "a perturbation of the plan", _perturbations(table, plan)),
         ("category", "a category", (CLEAN, *CATEGORIES)),
         ("severity", "a severity of the plan", (0, *plan.severities)),
         ("seed", f"{plan.seed}, as in the plan", (plan.seed,)),
-        ("expectation", "one of rewardlab's", get_args(Expectation)),
+        ("expectation", "a known expectation", get_args(Expectation)),
         ("status", "scored, failed or dropped", get_args(Status)),
-        ("guard_decision", "what a guard may decide", (None, *get_args(Decision))),
+        ("guard_decision", "a known decision of a guard", (None, *get_args(Decision))),
     ):
         yield column, expected, _among(table, column, allowed)
     clean = pc.equal(table["perturbation"], CLEAN)
     for column, value in (("category", CLEAN), ("severity", 0)):
-        yield column, f"{value} where the episode is clean, only there", pc.equal(clean, pc.equal(table[column], value))
+        yield column, f"{value} if and only if the episode is clean", pc.equal(clean, pc.equal(table[column], value))
     there = {column: pc.is_valid(table[column]) for column in ("level", "guard_decision", "guard_risk", "seconds")}
     scored = pc.equal(table["status"], "scored")
-    yield "level", "there where the trial is scored, only there", pc.equal(scored, there["level"])
+    yield "level", "present if and only if the trial is scored", pc.equal(scored, there["level"])
     guarded = pc.equal(there["guard_decision"], there["guard_risk"])
-    yield "guard_risk", "there where a guard decided, only there", guarded
+    yield "guard_risk", "present if and only if a guard decided", guarded
     yield "seconds", "0 or more", pc.and_(there["seconds"], _within(table["seconds"], 0, 1e12))
     for (expected, low, high), columns in _RANGES.items():
         for column in columns:
@@ -235,7 +235,7 @@ def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
 
 
 def _perturbations(table: "pyarrow.Table", plan: RunPlan) -> tuple[str, ...]:
-    """Return the names that trials of the plan may have; in a graded one also those that state a severity up to 4."""
+    """Return the names that trials of the plan may have; in a graded plan also names that state a severity up to 4."""
     import pyarrow.compute as pc
 
     planned = (CLEAN, *plan.perturbations)
@@ -274,14 +274,14 @@ def _among(table: "pyarrow.Table", column: str, allowed: tuple[object, ...]) -> 
 
 
 def _within(values: Any, low: float, high: float) -> Any:
-    """Tell where values are missing or in the range; nan is in none."""
+    """Return a mask of the values that are null or in the range; nan is not in it."""
     import pyarrow.compute as pc
 
     return pc.fill_null(pc.and_(pc.greater_equal(values, low), pc.less_equal(values, high)), True)
 
 
 def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> Any:
-    """Tell of which rows everything in the list or map does; a missing number does not."""
+    """Return a mask of the rows whose list or map has only items for which `holds` is true; it is false for null."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -298,16 +298,16 @@ def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> A
     return pa.chunked_array(found, pa.bool_())
 
 
-# Trials in Parquet files whose names are made of their content: every bit of a part is checked whenever it is read.
+# Trials in Parquet files with a checksum in their names, which is verified whenever a file is read.
 
-PartKind = Literal["part", "all"]  # some trials as they came, or every one of the run
+PartKind = Literal["part", "all"]  # some trials as they were scored, or all of the run
 _NAME = re.compile(r"(?:part|all)-([0-9a-f]{32})\.parquet")
-_PLAN = b"rewardlab.plan"  # key of the Parquet metadata that says to which plan the trials belong
+_PLAN = b"rewardlab.plan"  # key of the digest of the plan in the Parquet metadata
 _ROW_GROUP = 100_000  # trials
 
 
 def encode_part(table: "pyarrow.Table", plan_digest: str) -> bytes:
-    """Return trials as a Parquet file with a checksum on every page, bound to their plan."""
+    """Return trials as a Parquet file with a checksum on every page and the digest of their plan."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -326,7 +326,7 @@ def part_name(kind: PartKind, data: bytes) -> str:
 
 
 def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
-    """Return the trials in a file, which must be whole and belong to the run; else one sentence says what is off."""
+    """Return the trials in a file; RunError if it is damaged or belongs to another run."""
     import pyarrow as pa
 
     try:
@@ -339,21 +339,21 @@ def read_part(path: Path, record: RunRecord) -> "pyarrow.Table":
 
 
 _REMEDY = (
-    "remove that part and run the same command again: its trials are scored anew; if somebody gave you the run, "
-    "get it again"
+    "remove that part and run the same command again: its trials are scored again; if you got the run from "
+    "somebody, copy it again"
 )
 
 
 def _checked_bytes(path: Path) -> bytes:
     """Return the bytes of a file of bounded size, which must have the checksum in its name."""
     if not path.is_file():
-        raise ValueError("it is no regular file")
+        raise ValueError("it is not a regular file")
     size = path.stat().st_size
     if size > TRIALS_MB.in_bytes:
         raise ValueError(f"{size / 1e6:,.0f} MB of trials, {TRIALS_MB.describe()}")
     data, named = path.read_bytes(), _NAME.fullmatch(path.name)
     if named is None:
-        raise ValueError("its name carries no checksum, so this run did not write it")
+        raise ValueError("its name has no checksum, so this run did not write it")
     if named[1] != _checksum(data):
         raise ValueError("its content does not have the checksum in its name, so it was damaged or edited")
     return data
@@ -374,7 +374,7 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     expected = pa.schema([field for field in trial_schema() if field.name in known])
     if not schema.equals(expected):
         raise ValueError(f"its columns are not those of trials: {_difference(schema, expected)}")
-    # As dictionaries, texts take no more memory than the file says; a long one that is there a million times would.
+    # Dictionaries hold a text that repeats a million times only once; plain columns would need far more memory.
     metadata = pq.read_metadata(pa.BufferReader(data))
     leaves = [metadata.schema.column(number) for number in range(metadata.num_columns)]
     texts = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
@@ -385,7 +385,7 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     _check_text_size(table)
     table.validate(full=True)
     for place, column in enumerate(schema):
-        if pa.types.is_map(column.type):  # Arrow joins no dictionaries inside of maps
+        if pa.types.is_map(column.type):  # Arrow cannot unify dictionaries inside maps
             table = table.set_column(place, column.name, table[place].cast(column.type))
     return with_info_columns(table)
 
@@ -394,8 +394,8 @@ def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:
     expected, found = ({field.name: field.type for field in each} for each in (trials, schema))
     names = [name for name in (*expected, *found) if expected.get(name) != found.get(name)]
     if not names:
-        return "they stand in another order"
-    return f"{names[0][:60]!r} is {found.get(names[0], 'not there')}, not {expected.get(names[0], 'a column')}"
+        return "they are in another order"
+    return f"{names[0][:60]!r} is {found.get(names[0], 'missing')}, not {expected.get(names[0], 'a column')}"
 
 
 def _check_size(metadata: "pyarrow.FileMetaData", record: RunRecord) -> None:

@@ -1,12 +1,12 @@
 """Settings from a function's signature: flags, help, command line, run record and reference page come from it.
 
-A command is one typed function. Parameters before the `*` are words on the command line, keywords after it are flags,
+A command is one typed function. Parameters before the `*` are positional arguments, keywords after it are flags,
 and a parameter that is a dataclass is a group whose fields are flags too:
 
     def stress(models: Models, data: Data, *, limit: Limit = None, execution: Execution = Execution()) -> Run:
 
-`Annotated[type, Help("...")]` says what a setting is for. The type says how it is read: a union is read as the first
-type that a word can be, `Sequence` and `tuple` take several words, `Literal` lists the choices.
+`Annotated[type, Help("...")]` describes a setting. Its value is converted to the annotated type: of a union, to the
+first type that is supported; `Sequence` and `tuple` take several values, `Literal` lists the choices.
 """
 
 import argparse
@@ -27,7 +27,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from rewardlab.core.catalog import did_you_mean, find
 from rewardlab.core.errors import PlanError
 
-_KINDS: dict[Any, tuple[str, str]] = {  # what stands for a value in the help, and what it must be
+_KINDS: dict[Any, tuple[str, str]] = {  # metavar in the help, and what a value must be
     bool: ("", "true or false"),
     int: ("N", "a whole number"),
     float: ("X", "a number"),
@@ -38,9 +38,9 @@ _KINDS: dict[Any, tuple[str, str]] = {  # what stands for a value in the help, a
 
 @dataclass(frozen=True)
 class Help:
-    """What a setting is for; `metavar` stands for its value, and one with `more` is shown by --help-all only.
+    """The help of a setting; `metavar` names its value, and with `more` only --help-all lists it.
 
-    Where a flag takes several values, commas part them, unless `commas` is off: then the flag is given again.
+    Several values of a flag are separated by commas; with `commas=False` the flag is repeated instead.
     """
 
     text: str
@@ -50,7 +50,7 @@ class Help:
     more: bool = False
 
     def __repr__(self) -> str:
-        return repr(self.text)  # what help() shows of a signature
+        return repr(self.text)  # as help() prints it in a signature
 
 
 @dataclass(frozen=True)
@@ -68,18 +68,18 @@ class Setting:
 
     @property
     def flag(self) -> str:
-        """Return the flag on the command line; a switch that is on by default has one that turns it off."""
+        """Return the flag on the command line; that of a boolean with default True turns it off."""
         off = "no-" if self.default is True else ""
         return f"--{off}{self.name.replace('_', '-')}"
 
     @property
     def metavar(self) -> str:
-        """Return what stands for the value in the help."""
+        """Return the name of the value in the help."""
         return self.help.metavar or (self.name.upper() if self.positional else _KINDS[self.kind][0])
 
     @property
     def shown_default(self) -> str:
-        """Return the default as it is written on the command line; empty where there is none to tell."""
+        """Return the default as it is written on the command line; empty if it is not shown."""
         hidden = self.positional or self.kind is bool or self.default in (MISSING, None, (), "")
         return "" if hidden else setting_text(self.default)
 
@@ -90,7 +90,7 @@ def setting_text(value: object) -> str:
 
 
 def settings_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
-    """Return the settings of a function, those of its groups in their place; parameters without Help are none."""
+    """Return the settings of a function, those of its groups in their place; parameters without Help are ignored."""
     found: list[Setting] = []
     for name, parameter in inspect.signature(function).parameters.items():
         default = MISSING if parameter.default is inspect.Parameter.empty else parameter.default
@@ -105,13 +105,13 @@ def settings_of(function: Callable[..., Any]) -> tuple[Setting, ...]:
 
 def _setting(name: str, hint: Any, default: Any, *, positional: bool = False, group: str = "") -> Setting:
     hint, *extra = typing.get_args(hint)
-    *_, told = (each for each in extra if isinstance(each, Help))  # of an alias with a Help of its own, the last
+    *_, text = (each for each in extra if isinstance(each, Help))  # the last one overrides that of an alias
     kind, many, choices = _read_hint(hint)
-    return Setting(name, kind, told, default, many, positional, choices, group)
+    return Setting(name, kind, text, default, many, positional, choices, group)
 
 
 def _read_hint(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
-    """Return the type of one value, whether there may be several, and the choices; ValueError where nothing is read."""
+    """Return the type of one value, whether there may be several, and the choices; ValueError for other types."""
     parts = typing.get_args(hint) if typing.get_origin(hint) in (types.UnionType, typing.Union) else (hint,)
     for part in parts:
         if typing.get_origin(part) in (tuple, Sequence, Iterable):
@@ -122,11 +122,11 @@ def _read_hint(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
             return str, False, typing.get_args(part)
         if part in _KINDS:
             return part, False, ()
-    raise ValueError(f"no word of a command line can be a {hint}")
+    raise ValueError(f"a setting cannot have the type {hint}")
 
 
 def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what to call a function with, from settings given flat and by name; groups are put together."""
+    """Return the keyword arguments of a function from a flat mapping of settings; groups become dataclasses."""
     arguments, groups = dict[str, Any](), dict[str, dict[str, Any]]()
     for setting in settings_of(function):
         if setting.name in values:
@@ -136,13 +136,13 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
 
 
 def read_plan(path: Path, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the settings that a TOML file gives to a function; PlanError where one is unknown or of another type."""
+    """Return the settings that a TOML file gives to a function; PlanError if one is unknown or of another type."""
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PlanError(f"there is no plan {path}") from None
+        raise PlanError(f"there is no plan file {path}") from None
     except (OSError, ValueError) as error:
-        raise PlanError(f"{path} is no TOML file: {error}") from None
+        raise PlanError(f"{path} is not a TOML file: {error}") from None
     known = {setting.name: setting for setting in settings_of(function)}
     return {name: _plan_value(path, find(known, name, "setting"), value) for name, value in written.items()}
 
@@ -171,7 +171,7 @@ def all_arguments(function: Callable[..., Any], given: Mapping[str, Any]) -> dic
 
 
 def recorded(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that a function was called with, flat and as JSON holds them; `locals()` will do."""
+    """Return the settings that a function was called with, flat and as JSON values; `arguments` may be `locals()`."""
     found = dict[str, Any]()
     for setting in settings_of(function):
         holder = arguments[setting.group] if setting.group else None
@@ -194,14 +194,14 @@ def as_command(name: str, function: Callable[..., Any], values: Mapping[str, Any
 
 
 class CommandParser(argparse.ArgumentParser):
-    """A parser that raises what is wrong as one sentence, without the usage of every flag."""
+    """A parser that raises PlanError with one sentence, without the usage of every flag."""
 
     settings: tuple[Setting, ...] = ()
 
     def error(self, message: str) -> NoReturn:
-        """Raise the mistake in our words."""
-        said = self._sentence(message)
-        raise PlanError(f"{said}{'' if said.endswith('?') else ';'} `{self.prog} --help` shows what it takes")
+        """Raise a PlanError with the message of argparse reworded."""
+        problem = self._sentence(message)
+        raise PlanError(f"{problem}{'' if problem.endswith('?') else ';'} `{self.prog} --help` lists its options")
 
     def _sentence(self, message: str) -> str:
         kind, _, rest = message.partition(": ")
@@ -229,9 +229,9 @@ def command_parser(name: str, documented: Callable[..., Any], settings: Sequence
         formatter_class=lambda prog: argparse.RawDescriptionHelpFormatter(prog, max_help_position=28, width=80),
     )
     parser.settings = tuple(settings)
-    parser.add_argument("-h", "--help", action=_ShowHelp, nargs=0, help="show this and stop")
+    parser.add_argument("-h", "--help", action=_ShowHelp, nargs=0, help="show this help and exit")
     if any(setting.help.more for setting in settings):
-        parser.add_argument("--help-all", action=_ShowHelp, nargs=0, help="show every option and stop")
+        parser.add_argument("--help-all", action=_ShowHelp, nargs=0, help="show every option and exit")
     for setting in settings:
         _add_argument(parser, setting)
     return parser
@@ -244,7 +244,7 @@ def _usage(settings: Sequence[Setting]) -> str:
 
 
 class _ShowHelp(argparse.Action):
-    """Print the help and stop: that of every option, or without those that few people need."""
+    """Print the help and exit: of every option, or without those marked `more`."""
 
     def __call__(self, parser: Any, _namespace: Any, _values: Any, option_string: str | None = None) -> None:
         rare = {setting.name for setting in parser.settings if setting.help.more}
@@ -261,7 +261,7 @@ def _add_argument(parser: argparse.ArgumentParser, setting: Setting) -> None:
     options: dict[str, Any] = {"default": default, "help": setting.help.text.replace("%", "%%") + shown}
     if setting.positional:
         nargs = "+" if setting.many else None if setting.default is MISSING else "?"
-        parser.add_argument(setting.name, type=_reader(setting), metavar=setting.metavar, nargs=nargs, **options)
+        parser.add_argument(setting.name, type=_converter(setting), metavar=setting.metavar, nargs=nargs, **options)
         return
     flags = [*filter(None, [setting.help.short]), setting.flag]
     if setting.kind is bool:
@@ -271,12 +271,12 @@ def _add_argument(parser: argparse.ArgumentParser, setting: Setting) -> None:
     metavar = "{" + ",".join(setting.choices) + "}" if setting.choices and not setting.many else setting.metavar
     again = setting.many and not setting.help.commas
     options |= {"metavar": f"{metavar},..." if setting.many and not again else metavar}
-    options |= {"type": _reader(setting), "required": setting.default is MISSING}
-    parser.add_argument(*flags, dest=setting.name, action=_Again if again else "store", **options)
+    options |= {"type": _converter(setting), "required": setting.default is MISSING}
+    parser.add_argument(*flags, dest=setting.name, action=_AppendValues if again else "store", **options)
 
 
-def _reader(setting: Setting) -> Callable[[str], Any]:
-    """Return what reads a word: one value, or behind a flag that takes several all of those between commas."""
+def _converter(setting: Setting) -> Callable[[str], Any]:
+    """Return the function that converts an argument: to one value, or to a tuple for a flag that takes several."""
 
     def read(text: str) -> Any:
         try:
@@ -298,15 +298,15 @@ def _reader(setting: Setting) -> Callable[[str], Any]:
     return read_several if setting.many and not setting.positional else read
 
 
-class _Again(argparse.Action):
-    """A flag that may be given again: its values are put together, in place of the default."""
+class _AppendValues(argparse.Action):
+    """Append the values of a repeated flag; the first replaces the default."""
 
     def __call__(self, _parser: Any, namespace: Any, values: Any, _option_string: str | None = None) -> None:
         before = () if vars(namespace)[self.dest] is self.default else vars(namespace)[self.dest]
         setattr(namespace, self.dest, (*before, *values))
 
 
-# What several commands take. A group stands only where all of it is honoured.
+# Settings of several commands. A command takes a group only if it uses every setting in it.
 
 ENGINES = ("processes", "local", "ray")
 Data = Annotated[str | Path, Help("dataset folder, file, hub id, or a shipped name such as sample")]
@@ -319,7 +319,7 @@ Names = Annotated[
 ]
 Perturbations = Annotated[
     str | Sequence[str],
-    Help("names, categories (visual, semantic, temporal, domain), quick (a spread of eight), all or none", "NAME"),
+    Help("names, categories (visual, semantic, temporal, domain), quick (two of each), all or none", "NAME"),
 ]
 Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
 RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]
@@ -353,16 +353,16 @@ class Execution:
 
 @dataclass(frozen=True)
 class Scoring:
-    """How models are asked: batches, time limits, and what happens after failures."""
+    """How models are run: batches, time limits, and what happens after failures."""
 
     batch_size: Annotated[int, Help("episodes given to a model at once", more=True)] = 8
     timeout: Annotated[float, Help("seconds a model may take for one batch", more=True)] = 120.0
     load_timeout: Annotated[float, Help("seconds the models may take to load", more=True)] = 900.0
     max_restarts: Annotated[int, Help("stop when worker processes crashed more than N times", more=True)] = 100
     max_failures: Annotated[
-        int, Help("stop when the first N answers of a model all fail alike; 0 never stops", more=True)
+        int, Help("stop if a model fails its first N trials for one reason; 0 never stops", more=True)
     ] = 20
-    retry_failures: Annotated[bool, Help("score trials again that failed in an earlier attempt", more=True)] = False
+    retry_failures: Annotated[bool, Help("score failed trials of an earlier attempt again", more=True)] = False
 
     def __post_init__(self) -> None:
         if self.batch_size < 1:
@@ -389,7 +389,7 @@ class Budget:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Which part of the work is done here."""
+    """Which shard of the episodes this process scores."""
 
     shard: Annotated[
         str, Help("score only part I of N of the episodes; `runs merge` joins the parts", metavar="I/N", more=True)

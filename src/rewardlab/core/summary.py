@@ -1,4 +1,4 @@
-"""The summary of one run, or of several side by side: everything measured and found, as typed records."""
+"""The summary of one run, or of several side by side: every measurement and test result, as typed records."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,7 +11,7 @@ from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 4  # of summary.json; raised when a field is added, or changes its name or its meaning
 CONTROL_ORDER = ("constant", "random", "length", "oracle")
-_NAME_A_MODEL = ("model", "control", "reference")  # fields of the records below
+_MODEL_NAME_FIELDS = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
 
 
@@ -24,27 +24,27 @@ class Measurement:
     severity: int = meaning("0 to 4; 0 is the clean episodes")
     metric: str = meaning("name in the catalog of metrics")
     value: float | None = meaning("the metric; null where nothing could be measured")
-    scored: int = meaning("trials behind the value")
-    asked: int = meaning("trials that should have been behind it; scored/asked is the coverage")
+    scored: int = meaning("scored trials, from which the value is computed")
+    asked: int = meaning("trials for which the metric is defined; scored/asked is the coverage")
     low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
     high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
 
 
 @dataclass(frozen=True)
 class PairedReference:
-    """What a metric under change is held against: numbers of the very same trials, so that like is compared with like.
+    """Baselines of a metric under perturbation, from exactly the same trials.
 
-    Some changes give trials a new true label; then even a constant answer can be right more often than when clean.
+    Some perturbations change the true label; then a constant answer may be right more often than on clean episodes.
     """
 
     model: str = meaning("the model's name")
     group: str = meaning("`clean`, a category, or a perturbation")
     severity: int = meaning("the severity of the trials")
     metric: str = meaning("`success_accuracy` or `macro_mae`")
-    clean: float | None = meaning("the metric of the model's answers to the untouched episodes of these trials")
-    blind: float | None = meaning("the best that one and the same level for every one of these trials gets")
-    trials: int = meaning("trials behind the metric")
-    relabelled: int = meaning("those of them whose true label the change made anew")
+    clean: float | None = meaning("the metric of the model on the clean episodes of these trials")
+    blind: float | None = meaning("the metric of the best constant level on these trials")
+    trials: int = meaning("trials from which the metric is computed")
+    relabelled: int = meaning("those of them whose true label the perturbation changed")
 
 
 @dataclass(frozen=True)
@@ -60,13 +60,13 @@ class SeverityThreshold:
 
 @dataclass(frozen=True)
 class CertifiableCategory:
-    """Whether there are tasks enough under a category to certify even a model that is never wrong."""
+    """Whether a category has enough tasks to certify a model that makes no error."""
 
     category: str = meaning("the category of perturbations")
     episodes: int = meaning("labelled episodes, clean or at its lowest severity, whichever are fewer; 0: no labels")
-    clusters: int = meaning("clusters behind them: tasks or videos that no other shares")
-    clusters_needed: int | None = meaning("clusters that certify a model without a mistake; null: no number does")
-    episodes_needed: int | None = meaning("episodes that this takes, with as many of a cluster as here")
+    clusters: int = meaning("clusters of these episodes: groups that share a task or a video")
+    clusters_needed: int | None = meaning("clusters that certify a model without errors; null: no number does")
+    episodes_needed: int | None = meaning("episodes in that many clusters, at the cluster size of this run")
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,10 @@ class ControlCheck:
     """Whether an evaluated model has a lower MAE than a control on the trials that both scored; a paired test."""
 
     model: str = meaning("the evaluated model")
-    control: str = meaning("the control it is held against")
+    control: str = meaning("the control it is compared with")
     where: Literal["clean", "all trials"] = meaning("the trials that are compared")
     metric: str = meaning("the metric that is compared")
-    gain: float | None = meaning("the control's error less the model's; above 0 the model is better")
+    gain: float | None = meaning("the control's error minus the model's; above 0 the model is better")
     low: float | None = meaning("lower end of the 95 % interval of the gain")
     high: float | None = meaning("upper end of the 95 % interval of the gain")
     p: float | None = meaning("two-sided p-value of no difference")
@@ -85,7 +85,7 @@ class ControlCheck:
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")
-    conclusion: Conclusion = meaning("what may be claimed at 5 %")
+    conclusion: Conclusion = meaning("the conclusion at the 5 % level")
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class AccuracyDrop:
     metric: str = meaning("the metric that drops")
     clean: float = meaning("the metric on the clean episodes of these trials")
     changed: float = meaning("the metric on the perturbed trials")
-    drop: float = meaning("clean less changed")
+    drop: float = meaning("clean minus changed")
     low: float | None = meaning("lower end of the 95 % interval of the drop")
     high: float | None = meaning("upper end of the 95 % interval of the drop")
     p: float | None = meaning("two-sided p-value of no drop")
@@ -122,8 +122,8 @@ class WorstPerturbation:
     expectation_kept: float = meaning("share of trials that kept the expectation")
     low: float | None = meaning("lower end of its 95 % interval")
     high: float | None = meaning("upper end of its 95 % interval")
-    scored: int = meaning("trials behind it")
-    asked: int = meaning("trials that should have been behind it")
+    scored: int = meaning("scored trials, from which it is computed")
+    asked: int = meaning("trials for which it is defined")
     signed_shift: float | None = meaning("mean change of the level from clean where the label is kept")
     micro_mae: float | None = meaning("mean absolute error at this severity")
     clean_micro_mae: float | None = meaning("mean absolute error on the clean episodes")
@@ -131,7 +131,7 @@ class WorstPerturbation:
 
 @dataclass(frozen=True)
 class ReliabilityBin:
-    """One point of a reliability diagram: how sure the model was, how often it was right, on how many trials."""
+    """One point of a reliability diagram: mean confidence, accuracy, and number of trials."""
 
     confidence: float = meaning("mean probability of the most probable level")
     accuracy: float = meaning("share of trials in which that level is the true one")
@@ -156,7 +156,7 @@ class CalibrationErrors:
 
 @dataclass(frozen=True)
 class CalibrationNull:
-    """Calibration of a model under a category at a severity, and what a calibrated model of this size would show."""
+    """Calibration of a model under a category at a severity, and its range for a calibrated model on as many trials."""
 
     model: str = meaning("the model's name")
     category: str = meaning("the category of perturbations; `clean` for the untouched episodes")
@@ -175,14 +175,14 @@ class CalibrationNull:
 
 @dataclass(frozen=True)
 class CorruptionRobustness:
-    """Numbers of all severity curves of a model; the error is MAE / 4, per perturbation."""
+    """Corruption errors of a model over all severities; the error is MAE / 4, per perturbation."""
 
     model: str = meaning("the model's name")
     reference: str | None = meaning("the model that errors are divided by; null where it was not scored")
     mce: float | None = meaning("mean corruption error against the reference")
     relative_mce: float | None = meaning("mean rise of error over clean, against that of the reference")
     mean_rise: float | None = meaning("mean rise of error over clean")
-    auc: dict[str, float | None] = meaning("per category, area under success accuracy over that of the clean value")
+    auc: dict[str, float | None] = meaning("per category, area under success accuracy, relative to clean accuracy")
 
 
 @dataclass(frozen=True)
@@ -199,14 +199,14 @@ class OutcomeCounts:
 
     model: str = meaning("the model's name")
     scored: int = meaning("trials with a score")
-    failed: int = meaning("trials that were asked and have none")
-    dropped: int = meaning("trials without a defined meaning, which are not asked")
-    unreadable: int = meaning("failed trials whose answer could not be read")
+    failed: int = meaning("trials without a score because the model failed")
+    dropped: int = meaning("trials that were not scored because the perturbation does not apply")
+    unreadable: int = meaning("failed trials whose answer could not be parsed")
 
 
 @dataclass(frozen=True)
 class Caveat:
-    """What a reader of a model's numbers must know first."""
+    """A limit of a model's results, to be shown with them."""
 
     model: str = meaning("the evaluated model")
     text: str = meaning("one sentence")
@@ -214,7 +214,7 @@ class Caveat:
 
 @dataclass(frozen=True)
 class TaskFamiliarity:
-    """How a model judges the clean episodes of tasks that it was trained on, and of others."""
+    """A metric of a model on the clean episodes of tasks that it was trained on, or of others."""
 
     model: str = meaning("the evaluated model")
     tasks: Literal["seen", "unseen"] = meaning("seen: tasks it was trained on, with other episodes; unseen: the others")
@@ -222,15 +222,15 @@ class TaskFamiliarity:
     value: float | None = meaning("the metric; null where nothing could be measured")
     low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
     high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
-    blind: float | None = meaning("what `constant` gets on episodes of the same tasks")
-    episodes: int = meaning("episodes behind the value")
+    blind: float | None = meaning("the metric of `constant` on episodes of the same tasks")
+    episodes: int = meaning("episodes from which the value is computed")
 
 
 @dataclass(frozen=True)
 class Bootstrap:
     """How the intervals were made."""
 
-    draws: int = meaning("draws behind every interval")
+    draws: int = meaning("bootstrap draws for every interval")
     seed: int = meaning("seed of the draws")
     clusters: int = meaning("clusters: trials that share a task or a video")
     episodes: int = meaning("episodes of the run")
@@ -239,49 +239,49 @@ class Bootstrap:
 
 
 def in_control_order(models: Iterable[str]) -> list[str]:
-    """Return models in the one order that tables, pages and sentences have: controls from blind to all-knowing."""
+    """Return models in the order of tables and pages: controls from `constant` to `oracle`, then the others."""
     place = {name: number for number, name in enumerate(CONTROL_ORDER)}
     return sorted(models, key=lambda model: place.get(model.partition(":")[0], len(place)))
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Everything measured and found in a run; `summary.json` holds it."""
+    """Every measurement and test result of a run; the content of `summary.json`."""
 
     schema: int = meaning(f"version of this layout, {SCHEMA}")
     evaluated: tuple[str, ...] = meaning("the models that the run is about; the others are controls")
-    caveats: tuple[Caveat, ...] = meaning("what to know first of a model")
-    familiarity: tuple[TaskFamiliarity, ...] = meaning("tasks that models were trained on, and others, apart")
+    caveats: tuple[Caveat, ...] = meaning("limits of the results of single models")
+    familiarity: tuple[TaskFamiliarity, ...] = meaning("metrics on tasks that a model was trained on, and on others")
     accuracy_threshold: float = meaning("success accuracy below which a model counts as unreliable")
     measurements: tuple[Measurement, ...] = meaning("every number with its interval and its coverage")
-    paired_references: tuple[PairedReference, ...] = meaning("what those under change compare with")
-    thresholds: tuple[SeverityThreshold, ...] = meaning("how far each model can be pushed")
-    certifiable: tuple[CertifiableCategory, ...] = meaning("where there is data enough to certify anybody")
+    paired_references: tuple[PairedReference, ...] = meaning("baselines of these numbers, from the same trials")
+    thresholds: tuple[SeverityThreshold, ...] = meaning("the highest severity at which each model is reliable")
+    certifiable: tuple[CertifiableCategory, ...] = meaning("whether there is enough data to certify any model")
     controls: tuple[ControlCheck, ...] = meaning("the evaluated models against the controls")
-    drops: tuple[AccuracyDrop, ...] = meaning("what each category costs an evaluated model")
+    drops: tuple[AccuracyDrop, ...] = meaning("accuracy drops of each evaluated model, per category")
     worst: tuple[WorstPerturbation, ...] = meaning("the worst five perturbations of each evaluated model")
     calibration: tuple[CalibrationErrors, ...] = meaning("calibration of the models that give probabilities")
-    calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, beside its null")
+    calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, with its null range")
     robustness: tuple[CorruptionRobustness, ...] = meaning("corruption errors of every model")
     rank_stability: tuple[RankStability, ...] = meaning("how each category reorders the models")
     counts: tuple[OutcomeCounts, ...] = meaning("trials of every model by outcome")
     bootstrap: Bootstrap = meaning("how the intervals were made")
 
     def to_json(self) -> dict[str, Any]:
-        """Return what summary.json holds."""
+        """Return the content of summary.json."""
         content: dict[str, Any] = record_to_json(self)
         return content
 
     @staticmethod
     def from_json(content: object) -> "Summary":
-        """Return the summary that JSON content holds; a ValueError says what does not fit."""
+        """Return the summary from JSON content; ValueError if it is invalid."""
         if not isinstance(content, Mapping) or content.get("schema") != SCHEMA:
-            raise ValueError(f"it does not say `schema: {SCHEMA}`")
+            raise ValueError(f"it has no `schema: {SCHEMA}`")
         return record_from_json(Summary, without_checksums(content))
 
     @cached_property
     def models(self) -> tuple[str, ...]:
-        """Return the models, evaluated ones first, then the controls in their one order."""
+        """Return the models, evaluated ones first, then the controls in their order."""
         others = dict.fromkeys(entry.model for entry in self.measurements)
         return tuple(dict.fromkeys([*self.evaluated, *in_control_order(others)]))
 
@@ -301,12 +301,12 @@ class Summary:
         return max((entry.severity for entry in self.measurements), default=0)
 
     def measurement(self, model: str, group: str, severity: int, metric: str) -> Measurement:
-        """Return one number with its interval and coverage; an empty one where nothing was asked."""
+        """Return one number with its interval and coverage; an empty one if there are no such trials."""
         empty = Measurement(model, group, severity, metric, None, 0, 0, None, None)
         return self._found.get((model, group, severity, metric), empty)
 
     def paired_reference_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
-        """Return what a number is held against; an empty record where there is nothing."""
+        """Return the baselines of a measurement; an empty record if there are none."""
         empty = PairedReference(model, group, severity, metric, None, None, 0, 0)
         return self._paired_references.get((model, group, severity, metric), empty)
 
@@ -317,40 +317,40 @@ class Summary:
 
     @cached_property
     def relabelled(self) -> frozenset[str]:
-        """Return the groups in which a change made some true labels anew."""
+        """Return the groups in which perturbations changed some true labels."""
         return frozenset(entry.group for entry in self.paired_references if entry.relabelled)
 
     def clean(self, model: str, metric: str) -> Measurement:
-        """Return a metric on the untouched episodes."""
+        """Return a metric on the clean episodes."""
         return self.measurement(model, CLEAN, 0, metric)
 
     def threshold(self, model: str, category: str) -> SeverityThreshold:
-        """Return how far a model can be pushed; unknown where it was not measured."""
+        """Return the highest reliable severity of a model; unknown if it was not measured."""
         unknown = SeverityThreshold(model, category, None, None, {})
         mine = (t for t in self.thresholds if (t.model, t.category) == (model, category))
         return next(mine, unknown)
 
     def calibration_null(self, model: str, category: str, severity: int, metric: str) -> CalibrationNull:
-        """Return a calibration error beside its null; an empty one where the model gives no probabilities."""
+        """Return a calibration error with its null range; an empty one where the model gives no probabilities."""
         empty = CalibrationNull(model, category, severity, metric, None, None, None, 0)
         return self._calibration_nulls.get((model, category, severity, metric), empty)
 
     @cached_property
     def unlabelled(self) -> tuple[str, ...]:
-        """Return the categories whose changes leave no true success, so that nothing can be certified."""
+        """Return the categories whose episodes have no success label, so that nothing can be certified."""
         return tuple(c.category for c in self.certifiable if not c.clusters)
 
     @cached_property
     def too_small(self) -> tuple[CertifiableCategory, ...]:
-        """Return the categories with too few tasks to certify even a model that is never wrong."""
+        """Return the categories with too few tasks to certify even a model that makes no error."""
         return tuple(c for c in self.certifiable if c.clusters and c.clusters < (c.clusters_needed or c.clusters + 1))
 
     def caveat(self, model: str) -> str:
-        """Return what a reader of a model's numbers must know first, nothing for most models."""
+        """Return the caveat of a model, empty for most models."""
         return next((caveat.text for caveat in self.caveats if caveat.model == model), "")
 
     def familiar(self, model: str, tasks: str, metric: str) -> TaskFamiliarity | None:
-        """Return how a model judges the tasks it was trained on, or others; None where that is not known."""
+        """Return a metric of a model on the tasks it was trained on, or on others; None if they are not known."""
         wanted = (model, tasks, metric)
         return next((f for f in self.familiarity if (f.model, f.tasks, f.metric) == wanted), None)
 
@@ -376,7 +376,7 @@ class Summary:
 
 
 def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
-    """Put summaries side by side; a model of several runs gets the name of its run, what is no list is the first's."""
+    """Put summaries side by side; a model of several runs gets its run's name; other fields are the first's."""
     if len(named) == 1:
         return named[0][1]
     times = Counter(model for _, summary in named for model in summary.models)
@@ -391,7 +391,7 @@ def join_summaries(named: Sequence[tuple[str, Summary]]) -> Summary:
 
 
 def rename_models(summary: Summary, names: Mapping[str, str]) -> Summary:
-    """Return the summary with other names of models; one that is not among them keeps its own."""
+    """Return the summary with other names of models; models that are not in `names` keep theirs."""
     renamed: dict[str, Any] = {
         field: tuple(_renamed(record, names) for record in vars(summary)[field]) for field in _lists(summary)
     }
@@ -406,5 +406,5 @@ def _renamed(record: Any, names: Mapping[str, str]) -> Any:
     """Return a record, or the name of a model, with the new names of models."""
     if isinstance(record, str):
         return names.get(record, record)
-    changes = {field: names[old] for field, old in vars(record).items() if field in _NAME_A_MODEL and old in names}
+    changes = {field: names[old] for field, old in vars(record).items() if field in _MODEL_NAME_FIELDS and old in names}
     return replace(record, **changes) if changes else record

@@ -67,7 +67,7 @@ _EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, 
 
 
 def open_dataset(data: str | Path) -> Contents:
-    """Return the sound episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
+    """Return the valid episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
 
     No frame is decoded; `data_check` does that.
     """

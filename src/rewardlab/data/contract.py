@@ -23,7 +23,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a dataset folder holds: the sound episodes and every problem."""
+    """What a dataset folder holds: the valid episodes and every problem."""
 
     episodes: tuple[Episode, ...]
     problems: tuple[Problem, ...]

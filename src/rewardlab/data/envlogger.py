@@ -241,7 +241,7 @@ def recognises(path: Path) -> bool:
 
 
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
+    """Read every episode from the named camera, from all, or, if `wanted` is empty, from one; decode no frame."""
     return bounded_contents((each for file in _files(path) for each in _found(path, file, wanted)), "episode")
 
 

@@ -1,6 +1,6 @@
 """LeRobot datasets: Parquet rows beside one video per episode (v2.0, v2.1) or per many episodes (v3.0).
 
-In the order of reading: the info, what we write beside it, the list of episodes, the rows of one, then the episodes.
+Sections: dataset metadata, ground truth that rewardlab adds, list of episodes, rows of an episode, episodes.
 """
 
 import re
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-# `meta/info.json`: what a dataset says of itself.
+# `meta/info.json`: the metadata of a dataset.
 
 INFO = Path("meta") / "info.json"
 VERSIONS = ("v2.0", "v2.1", "v3.0")
-_DEPTH = ("is_depth_map", "video.is_depth_map")  # as LeRobot marks depth maps, now and before
+_DEPTH = ("is_depth_map", "video.is_depth_map")  # keys that mark depth maps in new and older datasets
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
 
 
@@ -58,7 +58,7 @@ class DatasetInfo:
     chunk_size: int
     data_path: str
     video_path: str
-    cameras: Mapping[str, str]  # by their keys, whether frames are in a `video`, or an `image` each in the data files
+    cameras: Mapping[str, str]  # by key: `video`, or `image` if the data files hold one image per row
 
     @property
     def is_v3(self) -> bool:
@@ -103,7 +103,7 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
 
 
 def _fill_template(template: str, values: Mapping[str, int | str]) -> str:
-    """Return a path template with its fields filled in; a stranger's template is never given to `str.format`."""
+    """Return a path template with its fields filled in; an untrusted template never goes to `str.format`."""
 
     def fill(match: re.Match[str]) -> str:
         name, width = match.groups()
@@ -117,7 +117,7 @@ def _fill_template(template: str, values: Mapping[str, int | str]) -> str:
 def _template(info: Mapping[str, Any], key: str) -> str:
     value = info.get(key)
     if not isinstance(value, str) or not value:
-        raise DataError(f"{INFO}: {key} must be the template of a path, got {shown(value)}")
+        raise DataError(f"{INFO}: {key} must be a path template, got {shown(value)}")
     return value
 
 
@@ -134,10 +134,10 @@ def _cameras(info: Mapping[str, Any]) -> dict[str, str]:
     return found
 
 
-# What we write into a LeRobot dataset beside its own: true level and success of an episode, progress of every frame.
+# Ground truth that rewardlab adds to a LeRobot dataset: level and success of an episode, progress of every frame.
 #
-# The progress file has the columns and the metadata of those that reward models of LeRobot write; the name of the model
-# says that it is the truth. Only this file is read again: progress that a model wrote is no truth.
+# The progress file has the columns and metadata of the progress files of LeRobot's reward models, with `truth` as the
+# name of the model. No other progress file is read: predictions of a model are not labels.
 
 LEVEL, SUCCESS = "truth/level", "truth/success"  # columns of the table of episodes
 PROGRESS_FILE = "truth_progress.parquet"
@@ -148,7 +148,7 @@ Progress = Sequence[float] | None
 
 
 def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth") -> "pyarrow.Table":
-    """Return one row per frame from the length and the progress of each episode; null where it is none or nan."""
+    """Return one row per frame from the length and the progress of each episode; null where progress is None or nan."""
     import pyarrow as pa
 
     lengths = [length for length, _ in episodes]
@@ -165,13 +165,14 @@ def progress_table(episodes: Sequence[tuple[int, Progress]], model: str = "truth
 
 
 def read_progress(folder: Path) -> dict[int, tuple[float, ...]]:
-    """Return the true progress of episodes, where a file of ours says it."""
+    """Return the true progress of episodes from the file that rewardlab adds; empty if there is none."""
     if not (folder / PROGRESS_FILE).is_file():
         return {}
     table = read_table(folder, folder / PROGRESS_FILE, _PROGRESS_COLUMNS)
     missing = [name for name in _PROGRESS_COLUMNS if name not in table.column_names]
     if missing or (table.schema.metadata or {}).get(_MODEL) != _TRUTH:
-        raise DataError(f"{PROGRESS_FILE}: expected {', '.join(_PROGRESS_COLUMNS)} of the truth; remove the file")
+        columns = ", ".join(_PROGRESS_COLUMNS)
+        raise DataError(f"{PROGRESS_FILE}: expected ground truth in the columns {columns}; remove the file")
     episodes, values = (table[name].to_numpy() for name in ("episode_index", "progress_dense"))
     if np.any(np.diff(episodes) < 0):
         raise DataError(f"{PROGRESS_FILE}: the rows are not in the order of their episodes; copy the dataset again")
@@ -192,13 +193,13 @@ _V2_EPISODES = Path("meta") / "episodes.jsonl"
 _V2_TASKS = Path("meta") / "tasks.jsonl"
 _V3_EPISODES = Path("meta") / "episodes"
 _V3_TASKS = Path("meta") / "tasks.parquet"
-_V3_PARTS = ("chunk_index", "file_index")  # that name a file
+_V3_FILE_COLUMNS = ("chunk_index", "file_index")  # columns that identify a file
 
-PathValues = Mapping[str, int | str]  # what fills the template of a path
+PathValues = Mapping[str, int | str]  # values for the fields of a path template
 
 
 @dataclass(frozen=True)
-class VideoPlace:
+class VideoLocation:
     """The video of one camera, and the second at which the episode starts in it."""
 
     values: PathValues
@@ -207,28 +208,28 @@ class VideoPlace:
 
 @dataclass(frozen=True)
 class EpisodeEntry:
-    """One episode; `videos` has the cameras that are stored as videos, `truth` what we wrote of it, if we did."""
+    """One episode; `videos` has the cameras stored as videos, `label` the ground truth that rewardlab added."""
 
     index: int
     length: int
     data: PathValues
-    videos: Mapping[str, VideoPlace] = field(default_factory=dict)
+    videos: Mapping[str, VideoLocation] = field(default_factory=dict)
     label: Label | None = None
 
 
 def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
     keys = [key for key, stored in info.cameras.items() if stored == "video"]
     for row in _json_rows(info.folder, _V2_EPISODES):
-        index, length = (_whole(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
+        index, length = (_whole_number(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
         values: PathValues = {"episode_chunk": index // info.chunk_size, "episode_index": index}
-        videos = {key: VideoPlace({**values, "video_key": key}) for key in keys}
+        videos = {key: VideoLocation({**values, "video_key": key}) for key in keys}
         yield EpisodeEntry(index, _length(_V2_EPISODES, length), values, videos)
 
 
 def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
     keys = [key for key, stored in info.cameras.items() if stored == "video"]
-    plain = ["episode_index", "length", *(f"data/{part}" for part in _V3_PARTS)]
-    names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in (*_V3_PARTS, "from_timestamp"))]
+    plain = ["episode_index", "length", *(f"data/{part}" for part in _V3_FILE_COLUMNS)]
+    names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in (*_V3_FILE_COLUMNS, "from_timestamp"))]
     for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
         table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS]), path.relative_to(info.folder)
         missing = [name for name in names if name not in table.column_names]
@@ -240,15 +241,15 @@ def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
 
 
 def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> EpisodeEntry:
-    index, length = _whole(place, row, "episode_index"), _length(place, _whole(place, row, "length"))
-    data = {part: _whole(place, row, f"data/{part}") for part in _V3_PARTS}
+    index, length = _whole_number(place, row, "episode_index"), _length(place, _whole_number(place, row, "length"))
+    data = {part: _whole_number(place, row, f"data/{part}") for part in _V3_FILE_COLUMNS}
     videos = {}
     for key in keys:
-        values = {part: _whole(place, row, f"videos/{key}/{part}") for part in _V3_PARTS}
+        values = {part: _whole_number(place, row, f"videos/{key}/{part}") for part in _V3_FILE_COLUMNS}
         start = row[f"videos/{key}/from_timestamp"]
         if not isinstance(start, int | float) or not 0 <= start < 1e9:
-            raise DataError(f"{place}: videos/{key}/from_timestamp must be a second from 0 on, got {shown(start)}")
-        videos[key] = VideoPlace({**values, "video_key": key}, float(start))
+            raise DataError(f"{place}: videos/{key}/from_timestamp must be 0 or more seconds, got {shown(start)}")
+        videos[key] = VideoLocation({**values, "video_key": key}, float(start))
     if LEVEL not in row and SUCCESS not in row:
         return EpisodeEntry(index, length, data, videos)
     level, success = row.get(LEVEL), row.get(SUCCESS)
@@ -262,7 +263,7 @@ def read_tasks(info: DatasetInfo) -> dict[int, str]:
     """Return the instruction of every task index."""
     if not info.is_v3:
         rows = _json_rows(info.folder, _V2_TASKS)
-        return {_whole(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
+        return {_whole_number(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
     table = read_table(info.folder, info.folder / _V3_TASKS)
     texts = [name for name in table.column_names if name != "task_index"]
     if "task_index" not in table.column_names or not texts:
@@ -283,10 +284,10 @@ def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:
         raise DataError(f"{name}: the file does not exist; copy the dataset again") from None
 
 
-def _whole(place: Path, row: Mapping[str, object], key: str) -> int:
+def _whole_number(place: Path, row: Mapping[str, object], key: str) -> int:
     value = row.get(key)
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 2**40:
-        raise DataError(f"{place}: {key} must be a whole number from 0 on, got {shown(value)}")
+        raise DataError(f"{place}: {key} must be a whole number of 0 or more, got {shown(value)}")
     return value
 
 
@@ -299,13 +300,13 @@ def _length(place: Path, length: int) -> int:
 # The rows of an episode in a data file: when its frames were taken, its task, and whether it succeeded.
 
 _ROW_COLUMNS = ("timestamp", "task_index", "episode_index", "next.success", "next.reward")
-_TICKS = 1_000_000  # per second
-_LONGEST = 1e6  # seconds
+_TICKS_PER_SECOND = 1_000_000
+_MAX_SECONDS = 1e6
 
 
 @dataclass(frozen=True, eq=False)
 class EpisodeRows:
-    """What the rows of an episode say; `first` is the first of them in the file, `path` that file."""
+    """The content of the rows of an episode; `path` is their file, `first` the index of the first row in it."""
 
     path: Path
     first: int
@@ -316,7 +317,7 @@ class EpisodeRows:
 
 
 def read_rows(path: Path, table: "pyarrow.Table", entry: EpisodeEntry, stated_fps: float) -> EpisodeRows:
-    """Return the rows of an episode; DataError where there are more or fewer than its length."""
+    """Return the rows of an episode; DataError if their number is not its length."""
     for name in ("timestamp", "task_index", "episode_index"):
         if name not in table.column_names:
             raise DataError(f"{path}: the column {name!r} is missing; copy the dataset again")
@@ -325,13 +326,13 @@ def read_rows(path: Path, table: "pyarrow.Table", entry: EpisodeEntry, stated_fp
         raise DataError(f"{path}: the rows are not in the order of their episodes; copy the dataset again")
     first, end = np.searchsorted(episodes, [entry.index, entry.index + 1]).tolist()
     if end - first != entry.length:
-        raise DataError(f"{path}: {end - first} rows, but the list of episodes says {entry.length}")
+        raise DataError(f"{path}: {end - first} rows, but the list of episodes gives {entry.length}")
     rows = table.slice(first, end - first)
     times = _numbers(path, rows, "timestamp")
-    if not np.isfinite(times).all() or np.abs(times).max() > _LONGEST or np.any(np.diff(times) < 0):
-        raise DataError(f"{path}: timestamps must be seconds that rise; copy the dataset again")
-    stamps = np.round(times * _TICKS).astype(np.int64).tolist()
-    fps, positions = rate_and_positions(stamps, Fraction(1, _TICKS), stated_fps)
+    if not np.isfinite(times).all() or np.abs(times).max() > _MAX_SECONDS or np.any(np.diff(times) < 0):
+        raise DataError(f"{path}: timestamps must be increasing seconds; copy the dataset again")
+    stamps = np.round(times * _TICKS_PER_SECOND).astype(np.int64).tolist()
+    fps, positions = rate_and_positions(stamps, Fraction(1, _TICKS_PER_SECOND), stated_fps)
     task = int(_numbers(path, rows, "task_index")[0])
     success: bool | None = None
     if "next.success" in rows.column_names:
@@ -357,7 +358,7 @@ def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray
         raise DataError(f"{path}: the column {name!r} must hold numbers, got {column.type}") from None
 
 
-# The episodes, as one camera saw them or all did.
+# Episodes: one for each recording and chosen camera.
 
 
 class _Dataset:
@@ -367,15 +368,17 @@ class _Dataset:
         self.info, self.tasks, self.progress = info, read_tasks(info), read_progress(info.folder)
         self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
         self.videos: dict[Path, VideoFile] = {}
-        listed, self.entries = _present(info)
+        listed, self.entries = _entries_with_data(info)
         if not self.entries:
-            raise DataError(f"none of the {listed} listed episodes has its data file here; copy them as well")
+            raise DataError(f"none of the {listed} listed episodes has its data file here; copy the data files too")
         self.cameras = tuple(info.cameras)
-        there = self.cameras if wanted not in ("", ALL_CAMERAS) else _with_files(info, self.entries, wanted)
-        self.chosen = choose_cameras(there, wanted)
+        available = (
+            self.cameras if wanted not in ("", ALL_CAMERAS) else _cameras_with_frames(info, self.entries, wanted)
+        )
+        self.chosen = choose_cameras(available, wanted)
 
     def episode(self, entry: EpisodeEntry, camera: str) -> Episode:
-        """Return what a camera saw of an episode; DataError says what is wrong with it."""
+        """Return an episode from one camera; DataError if its files are invalid."""
         path = self.info.data_file(entry.data)
         rows = read_rows(path, self._table(path), entry, self.info.fps)
         instruction = self.tasks.get(rows.task_index, "")
@@ -386,7 +389,7 @@ class _Dataset:
         clip = self._clip(entry, camera, rows)
         progress = self.progress.get(entry.index)
         if progress is not None and len(progress) != entry.length:
-            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes says {entry.length}")
+            raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes gives {entry.length}")
         label = replace(entry.label or rows.label, progress=progress)
         name = episode_id(f"episode_{entry.index:06d}", camera, self.cameras)
         return Episode(name, instruction, clip, label, provenance)
@@ -407,13 +410,13 @@ class _Dataset:
         return Clip(video, every, rows.positions, rows.fps, video.info.frame_bytes)
 
 
-def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
-    """Return how many episodes are listed, and those whose data file is here: people copy a few of many."""
+def _entries_with_data(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
+    """Return how many episodes are listed, and those whose data file exists: a dataset may be copied in part."""
     listed, present, seen = 0, [], set[int]()
     for entry in _v3_entries(info) if info.is_v3 else _v2_entries(info):
         listed += 1
         if entry.index in seen:
-            raise DataError(f"episode {entry.index} is listed twice; remove the file of episodes that is not in use")
+            raise DataError(f"episode {entry.index} is listed twice; remove the outdated file of episodes")
         seen.add(entry.index)
         if listed > ROWS.value:
             raise DataError(f"more than {ROWS.value:,} episodes, {ROWS.describe()}")
@@ -422,8 +425,11 @@ def _present(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
     return listed, present
 
 
-def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:
-    """Return the cameras that have frames, in any episode where all are wanted, else in the first; all if none has."""
+def _cameras_with_frames(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:
+    """Return the cameras that have frames, all cameras if none has.
+
+    If all cameras are wanted, frames in any episode count; otherwise those in the first.
+    """
     found = []
     for camera in info.cameras:
         places = (entry.videos.get(camera) for entry in (entries if wanted == ALL_CAMERAS else entries[:1]))
@@ -433,12 +439,12 @@ def _with_files(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str)
 
 
 def recognises(folder: Path) -> bool:
-    """Tell whether the folder describes itself as LeRobot does."""
+    """Tell whether the folder has the metadata file of a LeRobot dataset."""
     return (folder / INFO).is_file()
 
 
 def read_camera(folder: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen."""
+    """Read every episode from the named camera, from all cameras, or, if `wanted` is empty, from one chosen here."""
     try:
         dataset = _Dataset(read_dataset_info(folder), wanted)
     except DataError as error:
@@ -451,13 +457,13 @@ def read_camera(folder: Path, wanted: str) -> Contents:
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
-    """Say which camera is read, and how many of the listed episodes are not in this copy."""
+    """Return notes on which camera is read, and how many of the listed episodes are not in this copy."""
     try:
         info = read_dataset_info(folder)
-        listed, present = _present(info)
+        listed, present = _entries_with_data(info)
     except DataError:
         return ()
-    found = camera_note(_with_files(info, present, ""))
+    found = camera_note(_cameras_with_frames(info, present, ""))
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))

@@ -314,7 +314,7 @@ def recognises(path: Path) -> bool:
 
 
 def read_camera(path: Path, wanted: str) -> Contents:
-    """Read every episode as the named camera saw it, as all did, or as one that is chosen; no frame is decoded."""
+    """Read every episode from the named camera, from all, or, if `wanted` is empty, from one; decode no frame."""
     root = path if path.is_dir() else path.parent
     return bounded_contents((each for file in sorted(_files(path)) for each in _found(root, file, wanted)), "record")
 

@@ -44,8 +44,8 @@ class ErrorEstimate:
     value: float | None = meaning("the error; null where nothing was scored")
     low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
     high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
-    scored: int = meaning("episodes behind the value")
-    asked: int = meaning("episodes that should have been behind it")
+    scored: int = meaning("scored episodes, from which the value is computed")
+    asked: int = meaning("episodes for which it is defined")
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ class ModelErrors:
 class BenchmarkDraws:
     """How the intervals were made."""
 
-    draws: int = meaning("bootstrap draws behind every interval")
+    draws: int = meaning("bootstrap draws for every interval")
     seed: int = meaning("seed of the draws")
     clusters: int = meaning("clusters: episodes that share a task or a video")
 
@@ -109,7 +109,7 @@ class BenchmarkErrors:
     def from_json(content: object) -> "BenchmarkErrors":
         """Return the errors that JSON content holds; a ValueError says what does not fit."""
         if not isinstance(content, Mapping) or content.get("schema") != BENCH_SCHEMA:
-            raise ValueError(f"it does not say `schema: {BENCH_SCHEMA}`")
+            raise ValueError(f"it has no `schema: {BENCH_SCHEMA}`")
         return record_from_json(BenchmarkErrors, without_checksums(content))
 
 

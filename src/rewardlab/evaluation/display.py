@@ -33,11 +33,11 @@ class WithCoverage(Protocol):
 
     @property
     def scored(self) -> int:
-        """Return the trials behind it."""
+        """Return the number of scored trials."""
 
     @property
     def asked(self) -> int:
-        """Return the trials that should have been behind it."""
+        """Return the number of trials for which it is defined."""
 
 
 def format_number(value: float | None, decimals: int = 2) -> str:

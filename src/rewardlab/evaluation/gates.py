@@ -121,7 +121,7 @@ def write_junit(path: Path, summary: Summary, gates: Sequence[GateResult], reaso
         counts = summary.outcomes(model)
         case = _case(suite, "rewardlab.models", model)
         if counts.scored == 0 and counts.failed > 0:
-            _fault(case, "error", f"{model} gave no answer at all", "\n".join(reasons))
+            _fault(case, "error", f"{model} returned no score at all", "\n".join(reasons))
     for result in gates:
         case = _case(suite, f"rewardlab.gates.{result.model}", result.gate)
         if not result.passed:

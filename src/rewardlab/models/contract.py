@@ -1,8 +1,8 @@
-"""What a reward model is: anything with `score(episodes)`; its string, its options, and what identifies it.
+"""The interface of reward models, anything with `score(episodes)`; model strings, their options, and identity.
 
 A model is one string, `NAME:ARGUMENT?key=value&key=value+CALIBRATION`. A class or function states the options in its
-signature, `Annotated[type, Help("...")]`; one that is also marked `SPEED` changes how soon and at what price answers
-come, not what they are, and is no part of the identity.
+signature, `Annotated[type, Help("...")]`; one that is also marked `SPEED` affects only speed, cost or where a model
+runs, not its scores, and is not part of the identity.
 """
 
 import copyreg
@@ -32,17 +32,17 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure
 
-CALIBRATION = "calibration.json"  # what stands in a folder named after the +
+CALIBRATION = "calibration.json"  # file in the folder that a model string names after +
 GUARD = "guard.json"  # or this
-FORM = "write options as ?key=value&key=value"
-SPEED = "speed"  # in Annotated: the option is about speed, price or place
+OPTION_SYNTAX = "write options as ?key=value&key=value"
+SPEED = "speed"  # in Annotated: the option affects speed, cost or where the model runs, not its scores
 
 Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
 Argument = str | int | float | bool | Path
 
-_SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # in the name of a query's parameter
+_SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # URL parameters that look like credentials
 _KINDS = (str, bool, int, float, Path)
-_SWITCHES = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+_BOOLEANS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
 
 
 @dataclass(frozen=True)
@@ -58,14 +58,14 @@ class ModelString:
 
 @runtime_checkable
 class RewardModel(Protocol):
-    """Judges episodes; it sees instruction, frames and times, and answers once per episode, in order."""
+    """Scores episodes from their instruction, frames and times."""
 
     def score(self, episodes: Sequence[Episode]) -> Sequence[Answer]:
-        """Return one Score or Failure per episode."""
+        """Return one Score or Failure per episode, in order."""
 
 
 class Describer(Protocol):
-    """Says what it sees in clips, without being told what to look for."""
+    """Describes clips in words, without their instruction."""
 
     def describe(self, episodes: Sequence[Episode]) -> Sequence[str | Failure]:
         """Return one description or Failure per episode."""
@@ -73,7 +73,7 @@ class Describer(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend on models that cost money, and the folder where they write down what was paid for."""
+    """What a run may spend on models that cost money, and the folder of the record of paid requests."""
 
     max_requests: int | None = None
     max_cost: float | None = None  # in the currency of the model's prices
@@ -85,23 +85,23 @@ class NamedModel:
     """A model that can be built anywhere: its name, what identifies it, and how to make it.
 
     A composite has its `members`, and `combine` makes it from them, so that a process builds each member once.
-    A model whose code is from outside is `isolated`: in a run it is asked in a process of its own.
+    A model with third-party code is `isolated`: a run scores it in a process of its own.
     """
 
-    name: str  # in one spelling, without what is about speed and price
+    name: str  # canonical model string, without options marked SPEED
     fingerprint: str  # its settings, the content of its weights or code, and the version of its behaviour
     sees_truth: bool  # controls only: every other model gets the episode without truth and provenance
     make: Callable[[Budget], RewardModel] | None
-    exclusive: bool = False  # too big for a copy per worker, or it counts what it spends: one process holds it
+    exclusive: bool = False  # too big for a copy per worker, or it tracks spending: loaded in one process only
     members: tuple["NamedModel", ...] = ()
     combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
-    caveat: str = ""  # what a reader of its numbers must know first, one sentence
+    caveat: str = ""  # one sentence on the limits of its results, shown with them
     trained_tasks: tuple[str, ...] = ()  # tasks it was trained on, where that is known
     isolated: bool = False
-    prompt: Callable[[str], str] = lambda _: ""  # what it is asked in words, where it is
+    prompt: Callable[[str], str] = lambda _: ""  # from instruction to prompt; empty for models without one
     spec: str = ""  # the string by which the user named it; the name where there was none
-    server: bool = False  # another machine is asked, perhaps for money
-    describe: Callable[[Budget], Describer] | None = None  # makes what says what it sees; None where it cannot
+    server: bool = False  # requests go to a server, which may charge for them
+    describe: Callable[[Budget], Describer] | None = None  # builds its Describer, if it has one
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.name)
@@ -116,10 +116,10 @@ class NamedModel:
 
 @dataclass(frozen=True)
 class ModelEntry:
-    """A line of the catalog: what a model is, and how its string names one.
+    """A catalog entry: what the model is, and how to resolve its model strings.
 
     `version` is the version of its behaviour: raise it by one whenever the same settings and weights give other
-    answers. Runs of the old behaviour are then runs of another model; tests/models/test_identity.py holds the answers.
+    scores. Runs of the old behaviour are then runs of another model; tests/models/test_identity.py pins the scores.
     """
 
     summary: str
@@ -133,7 +133,7 @@ class ModelEntry:
 
 
 def parse_model_string(text: str) -> ModelString:
-    """Return the parts of a model string; options stand after the last `?`, `%26` in them for `&`."""
+    """Return the parts of a model string; options follow the last `?`, and `%26` in them is a literal `&`."""
     base, calibrations = text, list[tuple[str, Path]]()
     while (found := _calibration(base)) is not None:
         calibrations.insert(0, (base, found[1]))
@@ -143,13 +143,13 @@ def parse_model_string(text: str) -> ModelString:
     pairs = [word.partition("=") for word in options.split("&")] if mark else []
     wrong = next((key for key, equals, _ in pairs if not equals), None)
     if wrong is not None:
-        raise PlanError(f"expected key=value, got {wrong!r}; {FORM}")
+        raise PlanError(f"expected key=value, got {wrong!r}; {OPTION_SYNTAX}")
     read = tuple((key, unquote(value)) for key, _, value in pairs)
     return ModelString(base, name, argument, read, tuple(calibrations))
 
 
 def _calibration(text: str) -> tuple[str, Path] | None:
-    """Return the model and the file of MODEL+PATH; None where no + is followed by a calibration or a guard."""
+    """Return the model and the file of MODEL+PATH; None if no + is followed by a calibration or a guard."""
     for place in (place for place, sign in enumerate(text) if sign == "+"):
         with suppress(OSError):  # such as a name too long for any file
             path = Path(text[place + 1 :])
@@ -162,33 +162,33 @@ def _calibration(text: str) -> tuple[str, Path] | None:
 
 
 def canonical_name(string: ModelString, options: Pairs) -> str:
-    """Return `NAME:ARGUMENT` with these options, which replace those that were written."""
+    """Return `NAME:ARGUMENT` with these options instead of those in the string."""
     text = f"{string.name}:{string.argument}" if string.argument else string.name
     return string.text if "?" in text and not options else with_options(text, options)
 
 
 def with_options(text: str, options: Pairs) -> str:
-    """Return `NAME:ARGUMENT` with these options behind it."""
+    """Return `NAME:ARGUMENT` followed by these options."""
     words = [f"{key}={value.replace('%', '%25').replace('&', '%26').replace('?', '%3F')}" for key, value in options]
     return f"{text}?{'&'.join(words)}" if words else text
 
 
 def option_text(value: object) -> str:
-    """Return the value of an option as it is written, one way for each value."""
+    """Return the canonical text of an option's value."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return str(value).removesuffix(".0") if isinstance(value, float) else str(value)
 
 
 def leave_to_members(string: ModelString, own: Collection[str]) -> ModelString:
-    """Return the string of a composite; options that it does not know as its `own`, before a comma, are a member's."""
+    """Return the string of a composite; if it has a comma and options other than its `own`, all go to the members."""
     if "," not in string.text.rpartition("?")[2] or all(key in own for key, _ in string.options):
         return string
     return replace(string, argument=string.text.partition(":")[2], options=())
 
 
 def read_url(text: str, example: str) -> SplitResult:
-    """Return the parts of an HTTP address; no password or key may be in it, for names are written down."""
+    """Return the parts of an HTTP address; PlanError if it holds a password or key: run files store it."""
     try:
         parts = urlsplit(text)
         sound = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -198,7 +198,7 @@ def read_url(text: str, example: str) -> SplitResult:
         raise PlanError(f"expected {example}, with an address of http or https and no name or password in it")
     secret = next((name for name, _ in parse_qsl(parts.query) if _SECRET.search(name)), None)
     if secret is not None:
-        raise PlanError(f"the address holds {secret}=..., and names are written down; keys go in the environment only")
+        raise PlanError(f"the address holds {secret}=..., and run files store the address; put keys in the environment")
     return parts
 
 
@@ -229,21 +229,21 @@ def options_of(maker: Callable[..., object]) -> dict[str, Option]:
 def read_arguments(
     path: str, maker: Callable[..., object], pairs: Pairs, also: Collection[str] = ()
 ) -> dict[str, Argument]:
-    """Return the keyword arguments for a class or function; one that it does not take, or lacks, is said.
+    """Return the keyword arguments for a class or function; PlanError if one is unknown or missing.
 
-    `also` are options that the caller reads itself, for the list of what is known.
+    `also` are options that the caller reads itself; errors list them as known.
     """
     options = options_of(maker)
     rest = next((one for one in _parameters(maker).values() if one.kind is Parameter.VAR_KEYWORD), None)
     values: dict[str, Argument] = {}
     for name, text in pairs:
         if name in values:
-            raise PlanError(f"option {name} of {path} is given twice; {FORM}")
+            raise PlanError(f"option {name} of {path} is given twice; {OPTION_SYNTAX}")
         option = options.get(name) or (_option(name, rest) if rest else None)
         if option is None:
             known = [*also, *options]
             hint = f"{did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
-            raise PlanError(f"{path} takes no option {name!r}; {hint}; {FORM}")
+            raise PlanError(f"{path} takes no option {name!r}; {hint}; {OPTION_SYNTAX}")
         values[name] = _read(path, option, text)
     missing = [name for name, one in options.items() if one.default is Parameter.empty and name not in values]
     if missing:
@@ -260,7 +260,7 @@ def all_settings(maker: Callable[..., object], given: Mapping[str, object]) -> d
 
 
 def shown_options(maker: Callable[..., object], given: Mapping[str, object]) -> Pairs:
-    """Return the options that stand in the name of a model, in one order: neither defaults nor those about speed."""
+    """Return the options of a canonical model name, in a fixed order, without defaults and those about speed."""
     options = options_of(maker)
     named = [name for name in options if name in given] + sorted(name for name in given if name not in options)
     return tuple(
@@ -271,13 +271,13 @@ def shown_options(maker: Callable[..., object], given: Mapping[str, object]) -> 
 
 
 def at_least_one(key: str, value: int) -> None:
-    """Check, in a `__post_init__`, an option that counts something there must be one of."""
+    """Raise PlanError if an option is below 1; for a `__post_init__`."""
     if value < 1:
         raise PlanError(f"option {key} must be at least 1, got {value}")
 
 
 def _parameters(maker: Callable[..., object]) -> Mapping[str, Parameter]:
-    """Return the parameters; those of code that does not tell them take anything."""
+    """Return the parameters; any keyword is accepted if the signature is not known."""
     try:
         return inspect.signature(maker, eval_str=True).parameters
     except NameError:  # an annotation that is imported for type checkers only: it stays text
@@ -290,14 +290,14 @@ def _option(name: str, parameter: Parameter) -> Option:
     hint, extra = parameter.annotation, list[Any]()
     if typing.get_origin(hint) is Annotated:
         hint, *extra = typing.get_args(hint)
-    told = next((each.text for each in extra if isinstance(each, Help)), "")
+    help_text = next((each.text for each in extra if isinstance(each, Help)), "")
     choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
     kind, speed = _kind(hint, parameter.default), any(each is SPEED for each in extra)
-    return Option(name, kind, choices, parameter.default, told, speed)
+    return Option(name, kind, choices, parameter.default, help_text, speed)
 
 
 def _kind(hint: Any, default: Any) -> Any:
-    """Return the type that the annotation says, else that of the default; text where it is none of the known ones."""
+    """Return the annotated type, else that of the default; `str` if it is not supported."""
     if hint is Parameter.empty:
         return next((kind for kind in (bool, int, float, Path) if isinstance(default, kind)), str)
     if isinstance(hint, str):  # it could not be resolved
@@ -308,7 +308,7 @@ def _kind(hint: Any, default: Any) -> Any:
 
 def _read(path: str, option: Option, text: str) -> Argument:
     try:
-        value: Argument = _SWITCHES[text.lower()] if option.kind is bool else option.kind(text)
+        value: Argument = _BOOLEANS[text.lower()] if option.kind is bool else option.kind(text)
         finite = not isinstance(value, int | float) or math.isfinite(value)
     except (KeyError, ValueError, OverflowError):
         finite = False
@@ -321,16 +321,16 @@ def _read(path: str, option: Option, text: str) -> Argument:
     return value
 
 
-# Identity: what a model is, and never where it lies, when it was written, or how its string was spelled.
+# Identity: a digest of settings and content, whatever the path, the date of files, or the spelling of the string.
 
 
 def identity(kind: str, settings: Mapping[str, object], *content: str) -> str:
-    """Return what identifies a model: its kind, every setting, and the content of its weights or its code."""
+    """Return the digest of a model: its kind, every setting, and the content of its weights or its code."""
     return digest(kind, content_digest(dict(settings)), *content)
 
 
 def path_digest(path: Path) -> str:
-    """Return what identifies the content of a file, or of a folder with the names of its files; else the path."""
+    """Return the digest of a file, or of a folder with the names of its files; of the path if there is neither."""
     if path.is_file():
         facts = path.stat()
         return _file_digest(path.resolve(), facts.st_size, facts.st_mtime_ns)
@@ -351,7 +351,7 @@ def _file_digest(path: Path, _size: int, _changed: int) -> str:
 
 
 def content_digest(thing: object, inside: tuple[int, ...] = ()) -> str:
-    """Return what identifies a value by its content, the same in every process; `inside` are the ids of its holders."""
+    """Return the digest of a value's content, the same in every process; `inside` are the ids of enclosing objects."""
     if thing is None or type(thing) in (str, bytes, bool, int, float):
         return digest(thing)  # type: ignore[arg-type]
     if id(thing) in inside:
@@ -386,11 +386,11 @@ def _parts(thing: Any, inside: tuple[int, ...]) -> Iterator[str | bytes]:
 
 
 def _object_parts(thing: object, inside: tuple[int, ...]) -> Iterator[str]:
-    """Yield the class and the state of any other object, as pickle would take them apart."""
+    """Yield the class and the state of any other object, as pickle reduces them."""
     yield content_digest(type(thing), inside)
     try:
         reduced = thing.__reduce_ex__(4)
-    except Exception:  # it can be sent to no process, which is said where it is sent
+    except Exception:  # it cannot be pickled, which raises an error when it is sent to a worker
         return
     for part in (reduced,) if isinstance(reduced, str) else reduced:
         if part is not copyreg.__newobj__:  # type: ignore[attr-defined]
@@ -398,7 +398,7 @@ def _object_parts(thing: object, inside: tuple[int, ...]) -> Iterator[str]:
 
 
 def _class_parts(kind: type, inside: tuple[int, ...]) -> Iterator[str]:
-    """Yield the code of a class with that of its bases; what is installed goes by its name."""
+    """Yield the code of a class with that of its bases; installed code is identified by its name."""
     if _is_installed(kind.__module__):
         yield f"{kind.__module__}.{kind.__qualname__}"
         return
@@ -442,7 +442,7 @@ def _code_digest(code: CodeType) -> str:
 
 @cache
 def _is_installed(module: str | None) -> bool:
-    """Tell whether a module is part of Python or of an installed package, which go by their names."""
+    """Tell whether a module is part of Python or of an installed package, identified by name."""
     if not module or module == "__main__":
         return False
     file = getattr(sys.modules.get(module), "__file__", None)

@@ -222,7 +222,7 @@ def map_frames(work: Callable[[Given], Made], items: Iterable[Given]) -> list[Ma
 
 @cache
 def _pool(_process: int) -> ThreadPoolExecutor:
-    """Return this process's threads; the number is the key of the cache, for a fork has none."""
+    """Return this process's threads; the process id is part of the cache key, since a fork has no threads."""
     return ThreadPoolExecutor(thread_name_prefix="rewardlab frames")
 
 

@@ -150,14 +150,14 @@ def required_gates(texts: Sequence[str], models: Sequence[NamedModel], chosen: S
 
 
 def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
-    """Return 3 if an evaluated model gave no answer at all, 1 if a gate failed, else 0."""
+    """Return 3 if an evaluated model returned no score at all, 1 if a gate failed, else 0."""
     if silent_models(summary):
         return MODEL_FAILED
     return 0 if all(result.passed for result in gates) else GATE_FAILED
 
 
 def silent_models(summary: Summary) -> list[str]:
-    """Return the evaluated models that gave no answer at all."""
+    """Return the evaluated models that returned no score at all."""
     counts = [summary.outcomes(model) for model in summary.evaluated]
     return [each.model for each in counts if each.scored == 0 and each.failed > 0]
 

@@ -114,9 +114,9 @@ def read_rl_plan(path: Path) -> RlPlan:
     try:
         written = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise PlanError(f"there is no plan {path}; results/rl has examples") from None
+        raise PlanError(f"there is no plan file {path}; results/rl has examples") from None
     except (OSError, ValueError) as error:
-        raise PlanError(f"{path} is no TOML file: {error}") from None
+        raise PlanError(f"{path} is not a TOML file: {error}") from None
     return plan_from_json(written, str(path))
 
 

@@ -120,13 +120,13 @@ class QwenVL:
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
     ) -> list[Completion | Failure]:
-        """Return what the model writes after each prompt: always the likeliest token."""
+        """Return what the model writes after each prompt, by greedy decoding."""
         del answer  # log-probabilities of its choices come from answer_probs
         states = self.network.prefill(self._sequences(prompts, self.builder.chat))
         return _in_order((state.prompts, self._generate(state, max_tokens)) for state in states)
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
-        """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
+        """Return the probabilities of the choices after the opening, from one forward pass without generation."""
         opening, choices = choice_tokens(answer, self.builder.reply_ids)
         sequences = self._sequences(prompts, lambda parts, prefix: self.builder.chat(parts, prefix, opening))
         states = self.network.prefill([sequence.truncated(len(sequence) - 1) for sequence in sequences])
@@ -134,7 +134,7 @@ class QwenVL:
         return [choice_softmax(row.tolist()) for row in _in_order((numbers, logits.cpu()) for numbers, logits in found)]
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
-        """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
+        """Return, per prompt, the log-probability of the continuation's last token, as part of the user's text.
 
         No chat template ends the user's turn, as TOPReward is published.
         """

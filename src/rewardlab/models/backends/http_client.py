@@ -71,7 +71,7 @@ _MIN_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """How a server is asked: requests under way at once, attempts beyond the first, seconds for one attempt."""
+    """Limits of requests to a server: concurrent requests, attempts beyond the first, seconds for one attempt."""
 
     concurrency: int = 32
     retries: int = 6

@@ -1,4 +1,4 @@
-"""`openai:MODEL@URL`: options, entry, many prompts at once, none paid for twice."""
+"""`openai:MODEL@URL`: prompts are sent concurrently, and no prompt is paid for twice."""
 
 import asyncio
 import json
@@ -54,14 +54,12 @@ class OpenAIOptions:
     logprobs: Annotated[
         Literal["auto", "on", "off"], Help("ask for log-probabilities: auto (where the server gives them), on or off")
     ] = "auto"
-    concurrency: Annotated[int, Help("requests under way at once"), SPEED] = 32
+    concurrency: Annotated[int, Help("concurrent requests"), SPEED] = 32
     retries: Annotated[int, Help("attempts beyond the first"), SPEED] = 6
     timeout: Annotated[float, Help("seconds for one attempt"), SPEED] = 60.0
     deadline: Annotated[float, Help("seconds for one batch with all attempts; keep it below --timeout"), SPEED] = 110.0
-    input_price: Annotated[float, Help("price of a million tokens read; below 0 where it is not known"), SPEED] = -1.0
-    output_price: Annotated[
-        float, Help("price of a million tokens written; below 0 where it is not known"), SPEED
-    ] = -1.0
+    input_price: Annotated[float, Help("price of a million input tokens; negative if unknown"), SPEED] = -1.0
+    output_price: Annotated[float, Help("price of a million output tokens; negative if unknown"), SPEED] = -1.0
     key_env: Annotated[str, Help("environment variable that holds the key; it may be unset"), SPEED] = "OPENAI_API_KEY"
 
     def __post_init__(self) -> None:
@@ -74,12 +72,12 @@ class OpenAIOptions:
         """Return the key from the environment, empty where there is none, as for most local servers."""
         key = os.environ.get(self.key_env, "").strip()
         if not all("!" <= letter <= "~" for letter in key):
-            raise PlanError(f"the key in {self.key_env} holds a blank or a letter that no key has; set it again")
+            raise PlanError(f"the key in {self.key_env} has a space or a character outside ASCII; set it again")
         return key
 
 
 def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm:
-    """Return what `MODEL@URL` means; the server is not asked, and does not say what weights it holds."""
+    """Resolve `MODEL@URL` without a request; which weights the server runs is unknown."""
     given: dict[str, Any] = read_arguments("openai", OpenAIOptions, pairs, also)
     options = OpenAIOptions(**given)
     model, _, url = re.sub(r"@(?=https?://)", "\n", argument, count=1).partition("\n")
@@ -105,16 +103,16 @@ OPENAI = VlmBackend(
 )
 
 
-# The chat-completions protocol: what is sent to a server for a prompt, and what its reply says.
+# The chat-completions protocol: the request for a prompt, and how its reply is parsed.
 
-MAX_TOP_LOGPROBS = 20  # log-probabilities per token that OpenAI and vLLM give at most
+MAX_TOP_LOGPROBS = 20  # the most log-probabilities per token that OpenAI and vLLM return
 _JPEG_QUALITY = 95  # high, so that what a perturbation did to the pixels survives
-_ROUNDING = 1e-3  # so far above 0 a log-probability may come out
-_MAX_LISTED = 200  # tokens in one place, and letters of one token: more than that is no log-probability of anything
-_MAX_FINISH = 40  # letters of why a reply ended
-_LOG_OF_ZERO = -9999.0  # as vLLM puts it: an infinity is no JSON
-_OPENING_ROOM = 200  # letters before a choice in which its opening stands
-TOO_LONG = "too long"  # why a reply has no text: it had more of it than is taken in
+_ROUNDING = 1e-3  # rounding may lift a log-probability this far above 0
+_MAX_LISTED = 200  # alternatives per position, and characters per token; more is invalid
+_MAX_FINISH = 40  # characters kept of a finish reason
+_LOG_OF_ZERO = -9999.0  # vLLM's log of 0: JSON has no infinity
+_OPENING_WINDOW = 200  # characters before a choice that are searched for its opening
+TOO_LONG = "too long"  # finish reason of a reply whose text exceeds the limit
 
 
 @dataclass(frozen=True)
@@ -123,15 +121,15 @@ class RequestFormat:
 
     top_logprobs: int = 0
     limit: str = "max_tokens"
-    greedy: bool = True  # whether temperature 0 is asked for
+    greedy: bool = True  # whether temperature 0 is requested
 
 
 @dataclass(frozen=True)
 class ChatReply:
-    """What a server answered: the text, why it ended, and log-probabilities where it gives them.
+    """The reply of a server: its text, its finish reason, and log-probabilities if there are any.
 
-    `first` are those of the first token, `digit` those in the place of the choice that was asked for: the digit after
-    `ANSWER:`, and so it is called in every ledger. Without a text, `finish` says why there is none.
+    `first` are those of the first token, `digit` those at the position of the choice, such as the digit after
+    `ANSWER:`; ledger files use these names as keys. Without a text, `finish` is the reason.
     """
 
     text: str | None
@@ -140,7 +138,7 @@ class ChatReply:
     digit: dict[str, float] | None = None
 
 
-Usage = tuple[int | None, int | None]  # tokens read and written, None where the server does not say
+Usage = tuple[int | None, int | None]  # input and output tokens, None if not reported
 
 
 def request_body(model: str, content: str, max_tokens: int, form: RequestFormat) -> bytes:
@@ -154,7 +152,7 @@ def request_body(model: str, content: str, max_tokens: int, form: RequestFormat)
 
 
 def fallback_format(form: RequestFormat, rejection: str, *, needs_logprobs: bool) -> RequestFormat | None:
-    """Return how to ask a server that rejected a request, None where there is no other way."""
+    """Return the format to try after a rejected request, None if there is none left."""
     if form.limit == "max_tokens" and "max_completion_tokens" in rejection:
         return replace(form, limit="max_completion_tokens")
     if form.greedy and "temperature" in rejection:
@@ -166,7 +164,7 @@ def fallback_format(form: RequestFormat, rejection: str, *, needs_logprobs: bool
 
 def message_content(prompt: Prompt, *, as_video: bool) -> str:
     """Return the parts of a prompt as JSON: frames as JPEG, or videos as mp4."""
-    content: list[str] = []  # put together by hand: images in base64 are nearly all of it and need no escaping
+    content: list[str] = []  # JSON written by hand: images in base64 are nearly all of it and need no escaping
     for part in prompt.parts:
         if isinstance(part, str):
             content.append(json.dumps({"type": "text", "text": part}))
@@ -193,7 +191,7 @@ def _image_part(frame: Frames) -> str:
 
 
 def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Usage]:
-    """Parse the reply of a server; what is no JSON object, or only an error, is a ValueError."""
+    """Parse the reply of a server; ValueError if it is not a JSON object, or only an error."""
     payload = parse_json(data, allow_nonfinite=True)
     if not isinstance(payload, dict):
         raise ValueError(f"expected a JSON object, got {type(payload).__name__}")
@@ -208,12 +206,12 @@ def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Us
     if text is not None and len(text) > ANSWER_CHARACTERS.value:
         text, finish = None, TOO_LONG
     first = tokens[0][1] if tokens else None
-    reply = ChatReply(text, finish[:_MAX_FINISH], first, _at_choice(tokens, answer) if answer else None)
+    reply = ChatReply(text, finish[:_MAX_FINISH], first, _choice_logprobs(tokens, answer) if answer else None)
     return reply, _usage(payload.get("usage"))
 
 
-def known_reply(record: Any) -> ChatReply | None:
-    """Return the reply that a ledger holds; None if it is no reply, or more than is taken in."""
+def reply_from_ledger(record: Any) -> ChatReply | None:
+    """Return the reply that a ledger holds; None if it is invalid or too long."""
     try:
         reply = ChatReply(**record)
         places = [place for place in (reply.first, reply.digit) if place is not None]
@@ -225,7 +223,7 @@ def known_reply(record: Any) -> ChatReply | None:
 
 
 def _text(message: Any) -> str | None:
-    """Return what the model wrote; a refusal is what it wrote too."""
+    """Return the text of a message, or of its refusal."""
     if not isinstance(message, dict):
         return None
     content = message.get("content")
@@ -236,7 +234,7 @@ def _text(message: Any) -> str | None:
 
 
 def _tokens(choice: dict[str, Any]) -> Iterator[tuple[str, dict[str, float]]]:
-    """Yield each written token, and it and the likeliest ones in its place; stop where the server sends nonsense."""
+    """Yield each token, and the log-probabilities at its position; stop at the first invalid entry."""
     try:
         for entry in choice["logprobs"]["content"]:
             listed = [entry, *entry["top_logprobs"][:_MAX_LISTED]]
@@ -258,11 +256,11 @@ def _logprob(value: Any) -> float:
     return max(float(value), _LOG_OF_ZERO)
 
 
-def _at_choice(tokens: list[tuple[str, dict[str, float]]], answer: AnswerFormat) -> dict[str, float] | None:
-    """Return the log-probabilities in the place of the first choice that stands after the opening."""
+def _choice_logprobs(tokens: list[tuple[str, dict[str, float]]], answer: AnswerFormat) -> dict[str, float] | None:
+    """Return the log-probabilities at the position of the first choice after the opening."""
     written, opening = "", answer.written_opening
     for token, top in tokens:
-        if token.strip() in answer.choices and opening.search(written[-_OPENING_ROOM:]):
+        if token.strip() in answer.choices and opening.search(written[-_OPENING_WINDOW:]):
             return top
         written += token
     return None
@@ -276,15 +274,15 @@ def _usage(usage: Any) -> Usage:
     return read, wrote
 
 
-# A vision-language model behind an OpenAI-compatible endpoint, asked many prompts at once and never twice the same.
+# A vision-language model behind an OpenAI-compatible endpoint: prompts are sent concurrently, and each only once.
 
-_ANSWER_TOKENS = 128  # a server cannot be given the opening of the reply, so it writes up to the choice
-_PaidReply = tuple[ChatReply | Failure, ScoreInfo]  # the info says how many tokens it took and what it cost
+_ANSWER_TOKENS = 128  # a server cannot continue a prefilled reply, so it also writes the opening
+_PaidReply = tuple[ChatReply | Failure, ScoreInfo]  # with its number of tokens and its cost
 
 
 @dataclass(frozen=True, eq=False)
 class _ChatRequest:
-    """A prompt as it will be sent, and the key under which its reply is kept in the ledger."""
+    """A prompt as it will be sent, and the key of its reply in the ledger."""
 
     key: str
     content: str
@@ -325,7 +323,7 @@ class OpenAIEndpoint:
         return [_completion(reply, usage) for reply, usage in self._chat(prompts, max_tokens, answer)]
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
-        """Return the probabilities of the choices where the model wrote one; 0 for one that is not listed."""
+        """Return the probabilities of the choices where the model wrote one; 0 for a choice that is not listed."""
         none = f"the server gives no log-probabilities after {answer.opening.strip()!r}"
         return [
             reply
@@ -339,7 +337,7 @@ class OpenAIEndpoint:
         return [_first_token_logprob(reply, continuation.strip()) for reply, _ in self._chat(prompts, 1, None)]
 
     def _chat(self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None) -> list[_PaidReply]:
-        """Return the reply to each prompt and its price; one that was paid for before comes from the ledger."""
+        """Return the reply to each prompt and its price; a reply that was paid for before comes from the ledger."""
         from rewardlab.models.backends.http_client import run_async
 
         return run_async(self._chat_all(prompts, max_tokens, answer))
@@ -347,7 +345,7 @@ class OpenAIEndpoint:
     async def _chat_all(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None
     ) -> list[_PaidReply]:
-        """Ask everything at once, within the limits; on a stop, what is under way is still waited for and kept."""
+        """Send all prompts, within the limits; if the run must stop, requests already sent are awaited and stored."""
         replies: dict[int, _PaidReply] = {}
         stops: list[StopRun] = []
         slots = asyncio.Semaphore(self._options.concurrency)
@@ -362,12 +360,12 @@ class OpenAIEndpoint:
                         replies[index] = await self._reply(request, deadline), self._ledger.usage(request.key)
             except StopRun as stop:
                 stops.append(stop)
-            except Exception as error:  # whatever befalls one prompt, the others are waited for, and paid for once
+            except Exception as error:  # the others are still awaited: they are paid for
                 replies[index] = Failure(self._client.excerpt(f"{type(error).__name__}: {error}")), ScoreInfo()
 
         first = 0
         while first < len(prompts) and self._ledger.price_unknown and not stops:
-            await ask(first)  # alone, until it is known what a request costs
+            await ask(first)  # one at a time until the cost of a request is known
             first += 1
         await asyncio.gather(*map(ask, range(first, len(prompts))))
         if stops:
@@ -380,7 +378,7 @@ class OpenAIEndpoint:
         return _ChatRequest(key, content, max_tokens, answer)
 
     async def _reply(self, request: _ChatRequest, deadline: float) -> ChatReply | Failure:
-        reply = known_reply(self._ledger.find(request.key))
+        reply = reply_from_ledger(self._ledger.find(request.key))
         if reply is None:
             try:
                 reply, usage = await self._send(request, deadline)
@@ -393,7 +391,7 @@ class OpenAIEndpoint:
         return reply
 
     async def _send(self, request: _ChatRequest, deadline: float) -> tuple[ChatReply, Usage]:
-        """Send in the format known so far; where it is rejected, try the others and remember the one that works."""
+        """Send in the format known so far; if it is rejected, try the others and keep the one that works."""
         from rewardlab.models.backends.http_client import RejectedRequest, Request
 
         form = self._format
@@ -421,7 +419,7 @@ class OpenAIEndpoint:
 
 
 def _cost(usage: Usage, options: OpenAIOptions) -> float | None:
-    """Return what a reply cost, None where its price or its tokens are unknown."""
+    """Return the cost of a reply, None if its price or its tokens are unknown."""
     prices = (options.input_price, options.output_price)
     if prices == (0, 0):
         return 0.0

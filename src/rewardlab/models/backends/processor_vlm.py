@@ -1,7 +1,7 @@
-"""Any image-text-to-text model by its processor: chat template, prompts, `generate`.
+"""Any image-text-to-text model of transformers, through its processor: chat template, prompts, `generate`.
 
-`generate` knows what each model needs beside its inputs: positions, kinds of cache, masks between images. The logits
-that it gives before any processing are those of a plain forward pass.
+`generate` prepares what a model needs beside its inputs: positions, caches, masks between images. Its unprocessed
+logits are those of a plain forward pass.
 """
 
 import math
@@ -35,10 +35,10 @@ from rewardlab.models.vlm import (
 
 Piece = dict[str, str]  # {"type": "image"}, {"type": "video"} or {"type": "text", "text": TEXT}
 Messages = list[dict[str, Any]]  # a role, and its content in pieces
-Placeholders = Mapping[str, str]  # what stands in the text for an image and for a video
-Writing = Callable[[Messages, bool], str]  # True: the text goes on with the last message; False: a reply begins
+Placeholders = Mapping[str, str]  # the placeholder tokens of an image and of a video
+MessageFormatter = Callable[[Messages, bool], str]  # True: continue the last message; False: begin a reply
 
-TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError)  # what templates raise at messages unlike theirs
+TEMPLATE_ERRORS = (TemplateError, TypeError, ValueError, LookupError)  # of chat templates that do not support a message
 
 
 def text_piece(text: str) -> Piece:
@@ -47,39 +47,39 @@ def text_piece(text: str) -> Piece:
 
 
 def placeholders(processor: Any, place: str) -> Placeholders:
-    """Return what stands in a text for an image and, where the processor has them, for a video."""
+    """Return the placeholder token of an image and, if the processor has one, of a video."""
     named = vars(processor)
     tokens = {kind: named[f"{kind}_token"] for kind in ("image", "video") if named.get(f"{kind}_token")}
     if "image" not in tokens:
         name = type(processor).__name__
-        raise ModelError(f"{name} of {place} names no image token, so frames have no place in a prompt")
+        raise ModelError(f"{name} of {place} has no image token, so a prompt cannot hold frames")
     return tokens
 
 
-def choose_writing(processor: Any, tokens: Placeholders, place: str) -> Writing:
-    """Return how messages are written: by the template from pieces, else from text, else without a template."""
+def choose_formatter(processor: Any, tokens: Placeholders, place: str) -> MessageFormatter:
+    """Return the first formatter that works: the template on pieces, the template on text, or no template."""
 
-    def from_pieces(messages: Messages, goes_on: bool) -> str:
+    def from_pieces(messages: Messages, continues: bool) -> str:
         text: str = processor.apply_chat_template(
-            messages, add_generation_prompt=not goes_on, continue_final_message=goes_on
+            messages, add_generation_prompt=not continues, continue_final_message=continues
         )
         return text
 
-    def from_text(messages: Messages, goes_on: bool) -> str:
-        return from_pieces([{**each, "content": _flat(each["content"], tokens)} for each in messages], goes_on)
+    def from_text(messages: Messages, continues: bool) -> str:
+        return from_pieces([{**each, "content": _flat(each["content"], tokens)} for each in messages], continues)
 
-    def plain(messages: Messages, goes_on: bool) -> str:
-        return "\n".join(_flat(each["content"], tokens) for each in messages) + ("" if goes_on else "\n")
+    def plain(messages: Messages, continues: bool) -> str:
+        return "\n".join(_flat(each["content"], tokens) for each in messages) + ("" if continues else "\n")
 
     ways = (from_pieces, from_text) if processor.chat_template is not None else (plain,)
     found = next((way for way in ways if shows("image", way, tokens)), None)
     if found is None:
-        raise ModelError(f"the chat template of {place} leaves out the image token {tokens['image']!r}, or the text")
+        raise ModelError(f"the chat template of {place} drops the image token {tokens['image']!r}, or the text")
     return found
 
 
-def shows(kind: str, write: Writing, tokens: Placeholders) -> bool:
-    """Tell whether an image, or a video, comes out once, before its text and the reply."""
+def shows(kind: str, write: MessageFormatter, tokens: Placeholders) -> bool:
+    """Tell whether the placeholder of an image, or a video, is written once, before its text and the reply."""
     content, reply = [{"type": kind}, text_piece("Question?")], text_piece("Reply")
     try:
         text = write([{"role": "user", "content": content}, {"role": "assistant", "content": [reply]}], True)
@@ -90,7 +90,7 @@ def shows(kind: str, write: Writing, tokens: Placeholders) -> bool:
 
 
 def keeps_order(text: str, content: Sequence[Piece], tokens: Placeholders) -> bool:
-    """Tell whether the pieces stand in a text in their order: some templates put all images first."""
+    """Tell whether the pieces appear in a text in their order: some templates put all images first."""
     place = 0
     for piece in content:
         shown = piece["text"].strip() if piece["type"] == "text" else tokens[piece["type"]]
@@ -107,13 +107,13 @@ def _flat(content: Sequence[Piece], tokens: Placeholders) -> str:
 
 # Prompts as a processor of transformers takes them: text with a placeholder per image or video, and their frames.
 
-# Frames are shown whole, as in a video: tiles of each would fill the context.
+# Settings that split an image into tiles. They are off: tiles of every frame would fill the context.
 _TILING = ("do_image_splitting", "crop_to_patches", "do_pan_and_scan")
 
 
 @dataclass(frozen=True, eq=False)
 class RenderedPrompt:
-    """A prompt as text with placeholders, and the images and videos that stand in their places."""
+    """A prompt as text with placeholders, and the images and videos that replace them."""
 
     text: str
     images: tuple[Frames, ...]
@@ -121,21 +121,21 @@ class RenderedPrompt:
 
     @property
     def layout(self) -> tuple[object, ...]:
-        """Return what prompts have in common that go through a processor together: the shapes of all they show."""
+        """Return the shapes of all images and videos; prompts of one layout can form a batch."""
         return tuple(image.shape for image in self.images), tuple(video.frames.shape for video in self.videos)
 
     @property
     def frames(self) -> int:
-        """Return how many frames are shown."""
+        """Return the number of frames."""
         return len(self.images) + sum(len(video.frames) for video in self.videos)
 
 
 @dataclass(frozen=True)
 class PromptRenderer:
-    """Writes prompts for one processor, and makes the inputs of its model of them."""
+    """Writes prompts for one processor, and turns them into inputs of its model."""
 
     processor: Any
-    write: Writing
+    write: MessageFormatter
     tokens: Placeholders
     as_video: bool  # frames of a clip are one video, not images
     max_pixels: int
@@ -145,7 +145,7 @@ class PromptRenderer:
     def chat(self, prompt: Prompt, reply: str = "") -> RenderedPrompt | Failure:
         """Return the user's turn and the beginning of the reply, as the chat template writes them."""
         replied: Messages = [{"role": "assistant", "content": [text_piece(reply)]}] if reply else []
-        return self._render(prompt.parts, replied, goes_on=bool(reply))
+        return self._render(prompt.parts, replied, continues=bool(reply))
 
     def reply_ids(self, reply: str) -> list[int]:
         """Return the tokens of a chat that ends in this reply."""
@@ -156,8 +156,8 @@ class PromptRenderer:
         return ids
 
     def open_turn(self, prompt: Prompt, continuation: str) -> RenderedPrompt | Failure:
-        """Return the user's turn, not ended: what follows goes on with the user's own text."""
-        return self._render((*prompt.parts, continuation), [], goes_on=True)
+        """Return the user's turn without its end, so that the model continues the user's text."""
+        return self._render((*prompt.parts, continuation), [], continues=True)
 
     def inputs(self, prompts: Sequence[RenderedPrompt]) -> Any:
         """Return the inputs of the model for prompts of the same layout, padded on the left."""
@@ -173,22 +173,22 @@ class PromptRenderer:
             ]
             metadata = [[_metadata(video) for video in prompt.videos] for prompt in prompts]
             shown["videos_kwargs"] = {"video_metadata": metadata, "do_sample_frames": False}
-        begun = bos is not None and texts[0].startswith(bos)  # by the template
-        return self.processor(text=texts, padding=True, return_tensors="pt", add_special_tokens=not begun, **shown)
+        has_bos = bos is not None and texts[0].startswith(bos)  # written by the template
+        return self.processor(text=texts, padding=True, return_tensors="pt", add_special_tokens=not has_bos, **shown)
 
-    def _render(self, parts: Sequence[Part], replied: Messages, *, goes_on: bool) -> RenderedPrompt | Failure:
-        """Return the text of the parts and what was replied, if it says what was meant."""
+    def _render(self, parts: Sequence[Part], replied: Messages, *, continues: bool) -> RenderedPrompt | Failure:
+        """Return the parts and the reply as text; a Failure if the template cannot write them in their order."""
         content = list(self._content(parts))
         texts = [part for part in parts if isinstance(part, str)]
         spelled = next((token for token in self.special_tokens if any(token in text for text in texts)), None)
         if spelled is not None:
-            return Failure(f"the prompt spells out {spelled!r}, a special token to the processor of this model")
+            return Failure(f"the prompt contains {spelled!r}, a special token of this model")
         try:
-            text = self.write([{"role": "user", "content": content}, *replied], goes_on)
+            text = self.write([{"role": "user", "content": content}, *replied], continues)
         except TEMPLATE_ERRORS as error:
             return Failure(f"the chat template of this model cannot write the prompt: {error}")
         if not keeps_order(text, content, self.tokens):
-            return Failure("the chat template of this model puts all frames before the text; ask with the frames first")
+            return Failure("the chat template of this model puts all frames before the text; put the frames first")
         videos = tuple(part for part in parts if isinstance(part, Video) and self._is_video(part))
         return RenderedPrompt(text, tuple(self._images(parts)), videos)
 
@@ -213,7 +213,7 @@ class PromptRenderer:
         return self.as_video and len(part.frames) > 1
 
     def _shrunk(self, frame: Frames) -> Frames:
-        """Return the frame within the budget of pixels."""
+        """Return the frame, scaled down to at most `max_pixels`."""
         height, width = frame.shape[:2]
         if not self.max_pixels or height * width <= self.max_pixels:
             return frame
@@ -225,12 +225,12 @@ class PromptRenderer:
 
 
 def prompt_renderer(processor: Any, place: str, options: HfOptions) -> PromptRenderer:
-    """Return what writes prompts for a processor, having tried how its chat template shows images and videos."""
+    """Return the renderer of a processor, after a test of how its chat template writes images and videos."""
     tokens = placeholders(processor, place)
-    write = choose_writing(processor, tokens, place)
+    write = choose_formatter(processor, tokens, place)
     has_video = vars(processor).get("video_processor") is not None and shows("video", write, tokens)
     if options.frames == "video" and not has_video:
-        raise ModelError(f"{type(processor).__name__} of {place} shows no video; use frames=images")
+        raise ModelError(f"{type(processor).__name__} of {place} does not support video; use frames=images")
     tokenizer, settings = processor.tokenizer, processor.image_processor.to_dict()
     tokenizer.padding_side = "left"  # so that each row ends where its reply begins
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
@@ -253,7 +253,7 @@ def _pillow(frame: Frames) -> Any:
 
 
 def _metadata(video: Video) -> Any:
-    """Return when each frame is shown: its number at the mean rate, so that number / rate is its second."""
+    """Return the times of the frames, as indices at the mean rate: index / rate is the second of a frame."""
     from transformers.video_utils import VideoMetadata
 
     return VideoMetadata(
@@ -264,30 +264,30 @@ def _metadata(video: Video) -> Any:
     )
 
 
-# Features of images for models of transformers that take them in place of pixels: an image seen before is not encoded.
+# A cache of image features, for models of transformers that take them in place of pixels.
 #
-# The library itself encodes images before it reads a prompt and hands the features over as `mm_encoder_outputs`; which
-# models take them is in the signature of their forward pass. Only where pixels are one picture per image, and nothing
-# else goes to the vision tower with them, is it sure that the features of an image are the same in every batch.
+# The library itself encodes images before it reads a prompt and passes the features as `mm_encoder_outputs`; which
+# models take them is in the signature of their forward pass. Features are reused only if `pixel_values` has one row per
+# image and the vision tower takes no other input: only then are they certain to be the same in every batch.
 
 FEATURES = "mm_encoder_outputs"
 
 
 class ImageFeatureCache:
-    """The features that a model's vision tower gave, in at most so many bytes; with 0 bytes nothing is kept."""
+    """Features from a model's vision tower, up to `max_bytes` of them; 0 turns the cache off."""
 
     def __init__(self, model: Any, max_bytes: int) -> None:
         self.model = model
         self.cache: LRUCache[Any] = LRUCache(max_bytes)
         self.reuse = max_bytes > 0 and FEATURES in signature(model.forward).parameters
-        self.stacked = False  # some towers give one tensor for all images, others a list
+        self.stacked = False  # some vision towers return one tensor for all images, others a list
 
-    def fill_in(self, inputs: Mapping[str, Any], images: Sequence[Frames]) -> dict[str, Any]:
-        """Return the inputs of a batch that shows these images, with features in place of pixels where that is sure."""
+    def replace_pixels(self, inputs: Mapping[str, Any], images: Sequence[Frames]) -> dict[str, Any]:
+        """Return the inputs of a batch with these images, features in place of pixels if they can be reused."""
         import torch
         from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-        if not self._is_one_picture_each(inputs, len(images)):
+        if not self._can_reuse(inputs, len(images)):
             return dict(inputs)
         pixels = inputs["pixel_values"]
         keys = [fingerprint_frames(image) for image in images]
@@ -306,7 +306,7 @@ class ImageFeatureCache:
         output = BaseModelOutputWithPooling(pooler_output=torch.stack(features) if self.stacked else features)
         return others | {FEATURES: {"image": output}}
 
-    def _is_one_picture_each(self, inputs: Mapping[str, Any], images: int) -> bool:
+    def _can_reuse(self, inputs: Mapping[str, Any], images: int) -> bool:
         if not self.reuse or "pixel_values" not in inputs:
             return False
         taken = signature(self.model.base_model.get_image_features).parameters
@@ -314,7 +314,7 @@ class ImageFeatureCache:
         return alone and inputs["pixel_values"].ndim == 4 and len(inputs["pixel_values"]) == images
 
     def _encode(self, pixels: Any) -> list[Any]:
-        """Return the features of each picture; copies, since views would keep the whole batch alive."""
+        """Return the features of each image; copies, since views would keep the whole batch alive."""
         found = self.model.base_model.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
         self.stacked = not isinstance(found, list | tuple)
         return [features.clone() for features in found]
@@ -326,7 +326,7 @@ Reply = TypeVar("Reply")
 
 
 class ProcessorVlm:
-    """A checkpoint of transformers; neighbouring prompts that show frames alike are one batch."""
+    """A checkpoint of transformers; adjacent prompts of one layout are a batch."""
 
     def __init__(self, model: Any, renderer: PromptRenderer, reuse_bytes: int) -> None:
         from transformers import GenerationConfig
@@ -337,14 +337,14 @@ class ProcessorVlm:
         self.tokenizer = renderer.processor.tokenizer
         self.end_tokens = end_tokens(model, self.tokenizer.eos_token_id)
         self.context = model.config.get_text_config().to_dict().get("max_position_embeddings") or 2**31
-        model.generation_config = GenerationConfig(  # without what the checkpoint adds, such as sampling and penalties
+        model.generation_config = GenerationConfig(  # not the checkpoint's, which may sample or penalise
             do_sample=False, eos_token_id=sorted(self.end_tokens), pad_token_id=self.tokenizer.pad_token_id
         )
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
     ) -> list[Completion | Failure]:
-        """Return what the model writes after each prompt: always the likeliest token."""
+        """Return what the model writes after each prompt, by greedy decoding."""
         del answer  # log-probabilities of its choices come from answer_probs
 
         def write(inputs: Any) -> list[Completion]:
@@ -355,7 +355,7 @@ class ProcessorVlm:
         return self._ask([self.renderer.chat(prompt) for prompt in prompts], write)
 
     def answer_probs(self, prompts: Sequence[Prompt], answer: AnswerFormat) -> list[tuple[float, ...] | Failure]:
-        """Return the probabilities of the choices after the opening, from one forward pass; nothing is written."""
+        """Return the probabilities of the choices after the opening, from one forward pass without generation."""
         opening, choices = choice_tokens(answer, self.renderer.reply_ids)
 
         def probs(inputs: Any) -> list[tuple[float, ...] | Failure]:
@@ -364,7 +364,7 @@ class ProcessorVlm:
         return self._ask([self.renderer.chat(prompt, opening) for prompt in prompts], probs)
 
     def continuation_logprob(self, prompts: Sequence[Prompt], continuation: str) -> list[float | Failure]:
-        """Return, per prompt, the log-probability of the continuation's last token as the user's text goes on with it.
+        """Return, per prompt, the log-probability of the continuation's last token, as part of the user's text.
 
         No chat template ends the user's turn, as TOPReward is published.
         """
@@ -378,7 +378,7 @@ class ProcessorVlm:
     def _ask(
         self, prompts: Sequence[RenderedPrompt | Failure], answer: Callable[[Any], Sequence[Reply | Failure]]
     ) -> list[Reply | Failure]:
-        """Return the answer to each prompt, batch by batch; what could not be rendered is its own answer."""
+        """Return the answer to each prompt, batch by batch; the answer to a Failure is the Failure."""
         import torch
 
         replies: list[Reply | Failure] = []
@@ -393,18 +393,18 @@ class ProcessorVlm:
         inputs = self.renderer.inputs(batch).to(self.model.device, dtype=self.model.dtype)
         length = inputs["input_ids"].shape[1]
         if length < self.context:
-            return answer(self.features.fill_in(inputs, [image for prompt in batch for image in prompt.images]))
+            return answer(self.features.replace_pixels(inputs, [image for prompt in batch for image in prompt.images]))
         if len(batch) > 1:  # a shorter one may fit
             return [reply for prompt in batch for reply in self._ask_batch([prompt], answer)]
-        few = f"{batch[0].frames} frames and text are {length:,} tokens"
-        return [Failure(f"{few}, and the model reads {self.context:,} at most; show fewer, as with --frames uniform:4")]
+        size = f"{batch[0].frames} frames and text are {length:,} tokens"
+        return [Failure(f"{size}, and the model reads {self.context:,} at most; use fewer, as with --frames uniform:4")]
 
     def _last_token_logits(self, inputs: Any) -> Any:
-        """Return the logits (rows, vocabulary) in the place of the last token of each row, which is not read."""
-        if not self._ends_as_written:
+        """Return the logits (rows, vocabulary) that predict the last token of each row, which is cut off the inputs."""
+        if not self._appends_nothing:
             name = type(self.renderer.processor).__name__
             raise ModelError(
-                f"{name} adds text after the reply, so that no answer can be asked for; use answer=generate"
+                f"{name} adds text after the reply, so its answer probabilities cannot be read; use answer=generate"
             )
         shape = inputs["input_ids"].shape
         read = {
@@ -417,8 +417,8 @@ class ProcessorVlm:
         return made.logits[0].float()
 
     @cached_property
-    def _ends_as_written(self) -> bool:
-        """Tell whether the last token of a prompt is that of its text: some processors add an end of their own."""
+    def _appends_nothing(self) -> bool:
+        """Tell whether the last token of a prompt is that of its text: some processors append others."""
         rendered = self.renderer.chat(Prompt((Image(np.zeros((64, 64, 3), np.uint8)), "Question?")), "Reply")
         if isinstance(rendered, Failure):
             raise ModelError(rendered.reason)
@@ -427,7 +427,7 @@ class ProcessorVlm:
 
 
 def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[RenderedPrompt] | Failure]:
-    """Yield neighbours of the same layout together, up to a number of frames, and failures alone."""
+    """Yield adjacent prompts of one layout together, up to a number of frames, and failures alone."""
     batch: list[RenderedPrompt] = []
     for prompt in prompts:
         joins = not isinstance(prompt, Failure) and bool(batch) and prompt.layout == batch[0].layout

@@ -223,7 +223,7 @@ class PromptBuilder:
         return ids
 
     def open_turn(self, parts: Sequence[QwenPart], prefix: Sequence[QwenPart]) -> TokenSequence:
-        """Return the user's turn, not ended: what follows goes on with the user's own text."""
+        """Return the user's turn without its end, so that the model continues the user's text."""
         return self._sequence(self._turn(parts), self._turn(prefix))
 
     def _turn(self, parts: Sequence[QwenPart]) -> list[_Segment]:

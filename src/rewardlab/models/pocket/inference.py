@@ -45,27 +45,27 @@ def pad_clip(frames: NDArray[Scalar]) -> NDArray[Scalar]:
 
 # Frame resizing: pocket's image encoder takes square frames of one size.
 
-# Pixels made in one call; OpenCV cuts more among threads of its own, and callers on several cores would wait for those.
-_JOINED_PIXELS = 1 << 16
+# Output pixels of one call: above this, OpenCV starts its own threads, which compete with those of the callers.
+_PIXELS_PER_CALL = 1 << 16
 
 
 def resize_frames(frames: list[Frames], size: int) -> Frames:
-    """Return frames as squares of this side; larger ones of one shape are made small several in a call, as one image.
+    """Return frames resized to squares of this side; frames of one larger shape are stacked and resized together.
 
-    Every call lets other threads run Python, and waits until they let this one go on.
+    Every call releases the GIL and waits to get it back, so fewer calls are faster.
     """
     if len({frame.shape for frame in frames}) > 1 or min(frames[0].shape[:2]) < size:
         whole = [frame if frame.shape[:2] == (size, size) else _resized(frame, (size, size)) for frame in frames]
         return np.stack(whole)
-    some = max(1, _JOINED_PIXELS // size**2)
+    some = max(1, _PIXELS_PER_CALL // size**2)
     parts = [frames[start : start + some] for start in range(0, len(frames), some)]
-    # one below the other; no pixel is a mean over two of them
+    # stacked vertically; no output pixel mixes two frames
     shrunk = [_resized(np.concatenate(part), (size, size * len(part))) for part in parts]
     return np.concatenate(shrunk).reshape(len(frames), size, size, 3)
 
 
 def _resized(frame: Frames, size: tuple[int, int]) -> Frames:
-    """Return a frame of this width and height; means of pixels where it gets smaller."""
+    """Return a frame of this width and height; area interpolation if it shrinks."""
     smaller = frame.shape[1] > size[0] or frame.shape[0] > size[1]
     return np.asarray(cv2.resize(frame, size, interpolation=cv2.INTER_AREA if smaller else cv2.INTER_LINEAR))
 
@@ -74,7 +74,7 @@ def _resized(frame: Frames, size: tuple[int, int]) -> Frames:
 
 MAX_PIECES = 48
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")
-_MAX_PIECE_LENGTH = 40  # characters; nothing longer is a word
+_MAX_PIECE_LENGTH = 40  # characters; the longest piece that is looked up
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,7 +85,7 @@ class WordPieceVocabulary:
     vectors: Floats  # (pieces, width)
 
     def pieces(self, text: str) -> list[str]:
-        """Split a text into pieces of the vocabulary, the longest first; a word that has none becomes [UNK]."""
+        """Split a text into pieces by greedy longest match; a word that cannot be split becomes [UNK]."""
         return [piece for word in _words(text) for piece in self._split(word)]
 
     def piece_ids(self, text: str) -> NDArray[np.int64]:
@@ -130,19 +130,19 @@ def load_word_pieces(path: Path) -> WordPieceVocabulary:
 #
 # Novelty is the mean cosine distance to the five nearest states of training clips, as in out-of-distribution detection
 # with deep nearest neighbours (Sun et al., 2022). A linear map of the log-probabilities, which varies with the
-# logarithm of the novelty, gives the logits of what is told: it changes little where the state is familiar, and takes
-# certainty back where it is not.
+# logarithm of the novelty, gives the calibrated logits: it changes little near training states, and lowers confidence
+# far from them.
 
 LEVELS = 5
 FEATURES = 2 * LEVELS + 1
 _NEIGHBOURS = 5
-_LEAST_LOG_PROB = -8.0  # so that one level of no probability at all does not decide alone
+_LEAST_LOG_PROB = -8.0  # clipped here, so that a level of probability 0 does not dominate the linear map
 _LEAST_NOVELTY = 1e-4
 
 
 @dataclass(frozen=True, eq=False)
 class NoveltyCalibration:
-    """The fitted map from `calibration_features` to logits, and the states that count as familiar."""
+    """The fitted map from `calibration_features` to logits, and the states of training clips."""
 
     weight: Doubles  # (FEATURES, LEVELS)
     bias: Doubles  # (LEVELS,)
@@ -154,7 +154,7 @@ class NoveltyCalibration:
 
 
 def calibration_features(logits: Doubles, novelty: Doubles) -> Doubles:
-    """Return what the linear map reads: log-probabilities, log novelty, and their products, (n, FEATURES)."""
+    """Return the inputs of the linear map: log-probabilities, log novelty, and their products, (n, FEATURES)."""
     log_probs = np.maximum(log_softmax(logits, axis=1), _LEAST_LOG_PROB)
     log_novelty = np.log(np.maximum(novelty, _LEAST_NOVELTY))[:, None]
     return np.hstack([log_probs, log_novelty, log_probs * log_novelty])
@@ -169,7 +169,7 @@ def mapped_probabilities(features: Doubles, weight: Doubles, bias: Doubles) -> D
 def knn_ood_score(states: Floats, familiar: Floats) -> Doubles:
     """Return for each state (n, width) the mean cosine distance to its nearest familiar states, 0 to 2."""
     count = min(_NEIGHBOURS, len(familiar))
-    # Not by `@`: OpenBLAS would use all cores, and its threads then spin on, in the way of the next batch.
+    # Not by `@`: OpenBLAS would use all cores, and its threads keep busy-waiting, which slows the next batch.
     cosines = np.einsum("nd,fd->nf", unit_length(states), familiar)
     nearest = np.partition(cosines, -count, axis=1)[:, -count:]
     distance: Doubles = 1.0 - nearest.mean(axis=1, dtype=np.float64)
@@ -187,16 +187,16 @@ def load_training_embeddings(path: Path) -> Floats:
     try:
         states = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        raise ModelError(f"{path} holds no states of training clips ({error}); export the model again") from error
+        raise ModelError(f"{path} is not a file of training states ({error}); export the model again") from error
     if states.ndim != 2 or not len(states) or states.dtype != np.float16 or not np.isfinite(states).all():
         raise ModelError(f"{path} must hold finite float16 rows of one width, got {states.dtype} {states.shape}")
     return unit_length(states.astype(np.float32))
 
 
-# ONNX sessions. The threads inside onnxruntime make one clip faster, but not many times: its operations are too small.
-# So a batch of several clips is cut, and every core makes a part of it ready and runs it from beginning to end.
+# ONNX sessions. The threads inside onnxruntime speed up one clip only a little: its operations are too small. So a
+# batch of several clips is split, and each thread prepares one part and runs it alone.
 
-_THREADS_OF_ONE_RUN = 4  # 16 make one clip no faster, and take half as much again of the processor's time
+_THREADS_OF_ONE_RUN = 4  # 16 make one clip no faster, and use 50 % more CPU time
 Array = NDArray[Any]
 
 
@@ -210,11 +210,11 @@ class ParallelOnnxSession:
 
     @cached_property
     def part(self) -> Any:
-        """Return a session that stays in the thread that runs it."""
+        """Return a single-threaded session."""
         return self.whole if self.threads == 1 else _session(self.path, 1)
 
     def run(self, rows: int, inputs: Callable[[slice], dict[str, Array]]) -> list[list[Array]]:
-        """Return the outputs of each part; `inputs` makes some of the rows ready, in the thread that runs them."""
+        """Return the outputs of each part; `inputs` prepares a slice of the rows, in the thread that runs them."""
         if rows <= self.together:
             return [self.whole.run(None, inputs(slice(0, rows)))]
         size, run = min(self.most, -(-rows // self.threads)), self.part.run
@@ -224,7 +224,7 @@ class ParallelOnnxSession:
 
 @cache
 def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
-    """Return this process's threads; the number is the key of the cache, for a fork has none."""
+    """Return this process's threads; the process id is part of the cache key, since a fork has no threads."""
     return ThreadPoolExecutor(threads, "rewardlab pocket")
 
 
@@ -234,25 +234,25 @@ def _session(path: str, threads: int) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    # threads that wait by spinning take a core from whoever decodes
+    # busy-waiting threads would slow the decoding of videos
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     try:
         return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    except Exception as error:  # onnxruntime has a family of errors of its own
+    except Exception as error:  # onnxruntime raises many exception types of its own
         raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
 
 
 # The model.
 
-FrameName = tuple[int, int, int]  # height, width and a hash of the pixels
+FrameKey = tuple[int, int, int]  # height, width and a hash of the pixels
 
-_SET_COVERAGE = 0.9  # that the conformal threshold was fitted for
+_SET_COVERAGE = 0.9  # coverage for which the conformal threshold was fitted
 _CACHED_FRAMES = 4096  # frames whose image tokens are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
-_FRAME_SEED = secrets.randbits(64)  # of the hashes that name frames: nobody outside can look for two of one name
-_BLANK_STD = 1.0  # standard deviation of pixel values under which a frame shows nothing
+_FRAME_SEED = secrets.randbits(64)  # of the frame hashes: secret, so that nobody can construct a collision
+_BLANK_STD = 1.0  # standard deviation of pixel values under which a frame is blank
 
 
 @dataclass(frozen=True)
@@ -273,13 +273,13 @@ class PocketRewardModel:
     image_encoder: ParallelOnnxSession
     temporal_encoder: ParallelOnnxSession
     precision: Precision = "float32"  # of the image encoder
-    token_cache: "OrderedDict[FrameName, Floats]" = field(default_factory=OrderedDict, repr=False)
+    token_cache: "OrderedDict[FrameKey, Floats]" = field(default_factory=OrderedDict, repr=False)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
-        """Return level, probabilities and progress per frame; a blank clip or an empty instruction is refused."""
+        """Return level, probabilities and progress per frame; a Failure for a blank clip or an empty instruction."""
         frames = [show_only(episode, _sampled_indices(len(episode.clip))).frames for episode in episodes]
         reasons = [
-            _refusal(_all_blank(sampled) and _all_blank(episode.frames), episode.instruction)  # few are read in full
+            _failure_reason(_all_blank(sampled) and _all_blank(episode.frames), episode.instruction)
             for episode, sampled in zip(episodes, frames, strict=True)
         ]
         accepted = [index for index, reason in enumerate(reasons) if reason is None]
@@ -297,7 +297,7 @@ class PocketRewardModel:
         return StreamingScorer(self, instruction)
 
     def predict(self, tokens: Sequence[Sequence[Floats]], texts: list[str], lengths: list[int]) -> list[Score]:
-        """Return the scores of encoded clips; the graph is causal, so padding after a clip does not reach into it."""
+        """Return the scores of encoded clips; the graph is causal, so padding after a clip does not affect it."""
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
@@ -339,28 +339,28 @@ class PocketRewardModel:
         return [np.stack(tokens) for tokens in self._frame_tokens(clips)]
 
     def _frame_tokens(self, clips: list[Frames]) -> list[list[Floats]]:
-        """Return the image tokens of each frame; a frame encoded before, in whatever clip, comes from the cache."""
-        names = [[_content_name(frame) for frame in clip] for clip in clips]
-        frame_of = dict(zip(chain.from_iterable(names), chain.from_iterable(clips), strict=True))
-        found = {name: self.token_cache[name] for name in frame_of if name in self.token_cache}
-        missing = [name for name in frame_of if name not in found]
+        """Return the image tokens of each frame; a frame that was encoded before, in any clip, comes from the cache."""
+        keys = [[_frame_key(frame) for frame in clip] for clip in clips]
+        frame_of = dict(zip(chain.from_iterable(keys), chain.from_iterable(clips), strict=True))
+        found = {key: self.token_cache[key] for key in frame_of if key in self.token_cache}
+        missing = [key for key in frame_of if key not in found]
         if missing:
-            frames = [frame_of[name] for name in missing]
+            frames = [frame_of[key] for key in missing]
             size = self.settings.size
             outputs = self.image_encoder.run(len(frames), lambda some: {"frames": resize_frames(frames[some], size)})
             found.update(zip(missing, (row for (tokens,) in outputs for row in tokens), strict=True))
-        for name, tokens in found.items():
-            self.token_cache[name] = tokens
-            self.token_cache.move_to_end(name)
+        for key, tokens in found.items():
+            self.token_cache[key] = tokens
+            self.token_cache.move_to_end(key)
         while len(self.token_cache) > _CACHED_FRAMES:
             self.token_cache.popitem(last=False)
-        return [[found[name] for name in named] for named in names]
+        return [[found[key] for key in clip_keys] for clip_keys in keys]
 
 
 class StreamingScorer:
     """Scores frames as they come: after each, the score that `score` gives the clip so far, for up to 16 frames.
 
-    A longer clip keeps the first frame, the last and an even choice of the others; `score` chooses a little otherwise.
+    Of a longer clip it keeps the first frame, the last and evenly spaced others; `score` samples slightly other frames.
     """
 
     def __init__(self, model: PocketRewardModel, instruction: str) -> None:
@@ -377,7 +377,7 @@ class StreamingScorer:
         (tokens,) = self.model.encode_frames([frame[None]])
         self._tokens[self._clip.count - 1] = tokens[0]
         self._tokens = {at: self._tokens[at] for at in self._clip.positions}
-        reason = _refusal(self._blank, self.instruction)
+        reason = _failure_reason(self._blank, self.instruction)
         if reason is not None:
             return Failure(reason)
         clip = list(self._tokens.values())
@@ -391,15 +391,15 @@ def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardM
     here = choose_precision(stem)
     if precision == "int8" and here != "int8":  # it would overflow
         raise ModelError(
-            f"{stem.name} was named in int8, which this machine does not run; "
-            f"set {INT8_VARIABLE}=0 where the run starts"
+            f"{stem.name} was requested in int8, which this processor cannot run; "
+            f"set {INT8_VARIABLE}=0 on the machine that starts the run"
         )
     precision = precision or here
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
     frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
     clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH)
     shapes, width = [output.shape for output in clip_graph.whole.get_outputs()], values.calibration.familiar.shape[1]
-    if len(shapes) != 3 or shapes[2][-1] != width:  # its states could not be compared with the familiar ones
+    if len(shapes) != 3 or shapes[2][-1] != width:  # its states could not be compared with the training states
         raise ModelError(
             f"{temporal_encoder} must give progress, levels and states of width {width}, got {shapes}; "
             "was it exported by an older rewardlab? export it again"
@@ -415,7 +415,7 @@ def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
             int(facts["size"]), NoveltyCalibration(weight, bias, familiar), float(facts["conformal"])
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
-        raise ModelError(f"{path} holds no settings of a pocket ({type(error).__name__}: {error})") from error
+        raise ModelError(f"{path} is no settings file of pocket ({type(error).__name__}: {error})") from error
     if not 8 <= found.size <= _MAX_SIDE:
         raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE}, got {found.size}")
     finite = np.isfinite([*weight.flat, *bias.flat, found.conformal]).all()
@@ -428,17 +428,17 @@ def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
 
 
 def _all_blank(frames: Frames) -> bool:
-    """Tell whether every frame (T, H, W, 3) shows nothing."""
+    """Tell whether every frame (T, H, W, 3) is blank."""
     # OpenCV's deviation is many times as fast as that of numpy
     return all(float(cv2.meanStdDev(frame.reshape(-1, 1))[1][0, 0]) < _BLANK_STD for frame in frames)
 
 
-def _refusal(blank: bool, instruction: str) -> str | None:
+def _failure_reason(blank: bool, instruction: str) -> str | None:
     """Return why a clip cannot be scored, or None."""
     if not any(letter.isalnum() for letter in instruction):
-        return "the instruction is empty; pocket needs to know what was asked for"
+        return "the instruction is empty; pocket scores a clip against an instruction"
     if blank:
-        return "every frame is one colour; there is nothing to judge"
+        return "every frame is one colour; there is nothing to score"
     return None
 
 
@@ -450,13 +450,13 @@ def _sampled_indices(length: int) -> NDArray[np.int64]:
     return indices
 
 
-def _content_name(frame: Frames) -> FrameName:
-    """Identify a frame by its shape and its pixels, before it is made small: one that is known need not be."""
+def _frame_key(frame: Frames) -> FrameKey:
+    """Return the cache key of a frame: its shape and a hash of its pixels before resizing."""
     pixels = np.ascontiguousarray(frame)
     return frame.shape[0], frame.shape[1], xxhash.xxh3_128_intdigest(pixels.data, _FRAME_SEED)
 
 
 def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
-    """Return clips of 16 encoded frames each, every one copied once."""
+    """Return the clips padded to 16 encoded frames each, copied once."""
     rows = [clip[at] for clip in clips for at in pad_clip(np.arange(len(clip)))]
     return np.concatenate(rows).reshape(len(clips), CLIP_FRAMES, *rows[0].shape)

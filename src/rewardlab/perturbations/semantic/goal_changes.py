@@ -196,7 +196,7 @@ def _say_less(command: Command, unsaid: str) -> str:
         return write_if_changed(command, plain.text, "there is no adjective to leave out")
     if unsaid == "adjectives and places":
         bare = plain.map_clauses(lambda clause: Clause(clause.verb, replace(clause.object, modifiers=())))
-        return write_if_changed(command, bare.text, "there is no location to leave out", beyond=plain.text)
+        return write_if_changed(command, bare.text, "there is no location to leave out", weaker=plain.text)
     it = NounPhrase("", (), "it")
     vague = command.map_clauses(lambda clause: Clause(clause.verb, it, _vague_phrases(clause.prep_phrases)))
     return write_if_changed(command, vague.text, "it names no object")

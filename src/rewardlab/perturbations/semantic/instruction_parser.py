@@ -1,4 +1,4 @@
-"""The English of instructions: inflection, syntax tree, parse and write."""
+"""A parser of English robot instructions: inflection, syntax tree, parsing and writing."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from operator import attrgetter
 from rewardlab.core.errors import NotApplicable
 from rewardlab.perturbations.semantic.lexicon import KNOWN_WORDS, NOUNS, VERBS, Locative, find_noun
 
-_DOUBLED = {
+_DOUBLE_LAST_LETTER = {
     *("put", "set", "cut", "flip", "stir", "grab", "tip", "uncap", "cap", "drop", "get", "hit", "wrap", "shut"),
     *("spin", "tap", "pat", "let", "tug", "grip", "drag", "slam", "slot", "fit", "mop", "transfer"),
 }
@@ -19,9 +19,9 @@ _PARTICIPLES = {
     "drive": "driven",
 }  # fmt: skip
 _ARTICLE = re.compile(r"\b([Aa])n? (?=(\w+))")
-_SAID_WITH_CONSONANT = ("uni", "use", "usu", "uten", "eu", "one", "once")
-_SAID_WITH_VOWEL = ("hour", "honest", "heir")
-_WORD = re.compile(r"[A-Z][a-z]*(?![A-Z])\b")
+_CONSONANT_SOUND = ("uni", "use", "usu", "uten", "eu", "one", "once")
+_VOWEL_SOUND = ("hour", "honest", "heir")
+_CAPITALISED_WORD = re.compile(r"[A-Z][a-z]*(?![A-Z])\b")
 
 
 def gerund(verb: str) -> str:
@@ -40,7 +40,7 @@ def _inflect(verb: str, form: Callable[[str], str]) -> str:
 
 
 def _ing(word: str) -> str:
-    if word in _DOUBLED:
+    if word in _DOUBLE_LAST_LETTER:
         return word + word[-1] + "ing"
     return (word[:-1] if word.endswith("e") and not word.endswith("ee") else word) + "ing"
 
@@ -48,7 +48,7 @@ def _ing(word: str) -> str:
 def _past(word: str) -> str:
     if word in _PARTICIPLES:
         return _PARTICIPLES[word]
-    if word in _DOUBLED:
+    if word in _DOUBLE_LAST_LETTER:
         return word + word[-1] + "ed"
     if word.endswith("y") and word[-2:-1] not in "aeiou":
         return word[:-1] + "ied"
@@ -62,12 +62,12 @@ def is_plural(noun: str) -> bool:
 
 
 def fix_articles(text: str) -> str:
-    """Write "a" or "an" as the next word asks for."""
+    """Write "a" or "an" to match the sound of the next word."""
 
     def article(found: re.Match[str]) -> str:
         word = found[2].lower()
-        vowel = word[0] in "aeiou" and not word.startswith(_SAID_WITH_CONSONANT)
-        return found[1] + ("n " if vowel or word.startswith(_SAID_WITH_VOWEL) else " ")
+        vowel = word[0] in "aeiou" and not word.startswith(_CONSONANT_SOUND)
+        return found[1] + ("n " if vowel or word.startswith(_VOWEL_SOUND) else " ")
 
     return _ARTICLE.sub(article, text)
 
@@ -80,7 +80,7 @@ def capitalised(text: str) -> str:
 def inside_sentence(text: str) -> str:
     """Return the text as it reads after other words: trimmed, and without the capital of a sentence start."""
     text = text.strip()
-    return text[:1].lower() + text[1:] if _WORD.match(text) and not text.startswith("I ") else text
+    return text[:1].lower() + text[1:] if _CAPITALISED_WORD.match(text) and not text.startswith("I ") else text
 
 
 def as_sentence(text: str) -> str:
@@ -209,15 +209,15 @@ def map_clause_noun_phrases(
     change: Callable[[NounPhrase], NounPhrase],
     preposition: Callable[[PrepPhrase], str] = attrgetter("preposition"),
 ) -> Clause:
-    """Return the clause with every noun phrase changed, in reading order, and with other prepositions where asked."""
+    """Return the clause with every noun phrase changed, in reading order; `preposition` may replace prepositions."""
 
-    def deep(noun_phrase: NounPhrase) -> NounPhrase:
-        return replace(change(noun_phrase), modifiers=tuple(map(inside, noun_phrase.modifiers)))
+    def map_noun(noun_phrase: NounPhrase) -> NounPhrase:
+        return replace(change(noun_phrase), modifiers=tuple(map(map_prep, noun_phrase.modifiers)))
 
-    def inside(phrase: PrepPhrase) -> PrepPhrase:
-        return PrepPhrase(preposition(phrase), deep(phrase.object) if phrase.object else None)
+    def map_prep(phrase: PrepPhrase) -> PrepPhrase:
+        return PrepPhrase(preposition(phrase), map_noun(phrase.object) if phrase.object else None)
 
-    return replace(clause, object=deep(clause.object), prep_phrases=tuple(map(inside, clause.prep_phrases)))
+    return replace(clause, object=map_noun(clause.object), prep_phrases=tuple(map(map_prep, clause.prep_phrases)))
 
 
 DETERMINERS = {"the", "a", "an", "this", "that", "some", "all", "both", "each", "every", "my", "your", "its", "their"}
@@ -245,7 +245,7 @@ _NOT_IN_A_NOUN_PHRASE = {
     *("do", "don't", "very", "there", "here", "you", "i", "he", "she", "they", "we", "than", "also", "before"),
     *("after", "away", "together", "apart", "back", ",", *PRONOUNS),
 }
-_NO_ADVERBS = {"jelly", "fly", "butterfly", "curly", "smelly", "belly"}
+_LY_BUT_NO_ADVERB = {"jelly", "fly", "butterfly", "curly", "smelly", "belly"}
 _LOWERCASE_WORDS = KNOWN_WORDS | DETERMINERS | PRONOUNS
 _LOWERCASE_WORDS |= {word for name in (*_PREPOSITIONS, *DIRECTIONS) for word in name.split()}
 _PLAIN_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9'’-]*")
@@ -254,7 +254,7 @@ _MAX_COMMAND_WORDS = 60
 
 
 def parse(text: str) -> Command:
-    """Return the syntax tree of an imperative; not applicable where the sentence has another form."""
+    """Return the syntax tree of an imperative; NotApplicable if the sentence has another form."""
     body = " ".join(text.split())
     bare = body.rstrip(".!")
     words = re.findall(r"[^\s,]+|,", bare)
@@ -271,9 +271,9 @@ def parse(text: str) -> Command:
     return Command(tuple(clauses), tuple(conjunctions), body[0].isupper(), body[len(bare) :])
 
 
-def write_if_changed(command: Command, text: str, problem: str, beyond: str = "") -> str:
-    """Return the new sentence; not applicable where it says no more than the old one, or than a weaker change."""
-    if text in (command.text, beyond):
+def write_if_changed(command: Command, text: str, problem: str, weaker: str = "") -> str:
+    """Return the new sentence; NotApplicable if it equals the old one, or that of a weaker perturbation."""
+    if text in (command.text, weaker):
         raise NotApplicable(f"cannot be reworded: {problem}")
     return command.write(text)
 
@@ -306,7 +306,7 @@ def _find_conjunction(words: list[str]) -> tuple[int, tuple[str, ...]]:
 
 
 def _match(words: list[str], names: Sequence[str]) -> str:
-    """Return the longest of these names that the words start with, or nothing."""
+    """Return the longest of these names that the words start with; empty if there is none."""
     start = [word.lower() for word in words[:6]]
     found = [name for name in names if start[: name.count(" ") + 1] == name.split(" ")]
     return max(found, key=len, default="")
@@ -321,14 +321,14 @@ def _read_clause(verb: str, words: list[str]) -> Clause:
     clause = Clause(verb, noun_phrase)
     # A verb that puts an object somewhere takes one static phrase as its destination; others describe the object.
     has_destination = any(preposition in _DESTINATION_PREPOSITIONS for preposition, _ in named)
-    settled = VERBS[verb].result != "somewhere" or has_destination
+    has_place = VERBS[verb].result != "somewhere" or has_destination
     for preposition, name in named[1:]:
-        describes = preposition == "of" or (settled and preposition in STATIC_PREPOSITIONS)
+        describes = preposition == "of" or (has_place and preposition in STATIC_PREPOSITIONS)
         phrase = PrepPhrase(preposition, name)
         clause = (
             _describe(clause, phrase) if describes else replace(clause, prep_phrases=(*clause.prep_phrases, phrase))
         )
-        settled = settled or preposition in STATIC_PREPOSITIONS
+        has_place = has_place or preposition in STATIC_PREPOSITIONS
     return clause
 
 
@@ -336,7 +336,7 @@ def _describe(clause: Clause, phrase: PrepPhrase) -> Clause:
     """Attach a phrase to the noun phrase just before it."""
     noun_phrase = clause.prep_phrases[-1].object if clause.prep_phrases else clause.object
     if noun_phrase is None:
-        raise NotApplicable(f"cannot parse: {phrase.text!r} describes nothing")
+        raise NotApplicable(f"cannot parse: {phrase.text!r} has no noun to describe")
     described = replace(noun_phrase, modifiers=(*noun_phrase.modifiers, phrase))
     if not clause.prep_phrases:
         return replace(clause, object=described)
@@ -378,10 +378,10 @@ def _read_noun_phrase(words: list[str]) -> NounPhrase:
     lowered = [word.lower() for word in rest]
     if len(rest) == 1 and lowered[0] in PRONOUNS:
         return NounPhrase("", (), lowered[0])
-    adverbs = {word for word in lowered if word.endswith("ly")} - _NO_ADVERBS
+    adverbs = {word for word in lowered if word.endswith("ly")} - _LY_BUT_NO_ADVERB
     bad = adverbs or (_NOT_IN_A_NOUN_PHRASE | DETERMINERS).intersection(lowered)
-    measured = any(word[0].isdigit() for word in rest[1:])
-    if not rest or bad or measured or len(rest) > _MAX_NAME_WORDS:
+    has_number = any(word[0].isdigit() for word in rest[1:])
+    if not rest or bad or has_number or len(rest) > _MAX_NAME_WORDS:
         raise NotApplicable(f"cannot parse: {_abbreviated(' '.join(words))} does not name one object")
     size = next((n for n in (3, 2) if " ".join(lowered[-n:]) in NOUNS), 1)
     return NounPhrase(determiner, tuple(rest[:-size]), " ".join(rest[-size:]))
@@ -398,6 +398,6 @@ def definite(noun_phrase: NounPhrase) -> NounPhrase:
 
 
 def locative_of(noun_phrase: NounPhrase) -> Locative:
-    """Return whether other objects are in it, on it or at it."""
+    """Return the preposition for objects located at it: in, on or at."""
     known = find_noun(noun_phrase.noun)
     return known.locative if known else "at"

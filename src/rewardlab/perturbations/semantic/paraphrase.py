@@ -120,14 +120,14 @@ def synonym(text: str, what: str, rng: Generator) -> str:
         return write_if_changed(command, verbs.text, "no verb of it has a synonym")
     if what == "verb and object":
         renamed = verbs.map_clauses(lambda clause: replace(clause, object=_other_noun(clause.object, draw)))
-        return write_if_changed(command, renamed.text, "its object has no synonym", beyond=verbs.text)
+        return write_if_changed(command, renamed.text, "its object has no synonym", weaker=verbs.text)
     if what == "all content words":
         rename = partial(
             map_clause_noun_phrases, change=partial(_other_words, draw=draw), preposition=_other_preposition
         )
         renamed = verbs.map_clauses(rename)
-        return write_if_changed(command, renamed.text, "only its verb has a synonym", beyond=verbs.text)
-    return write_if_changed(command, _by_hypernym(verbs).text, "no object of it has a known kind", beyond=verbs.text)
+        return write_if_changed(command, renamed.text, "only its verb has a synonym", weaker=verbs.text)
+    return write_if_changed(command, _by_hypernym(verbs).text, "no object of it has a known kind", weaker=verbs.text)
 
 
 def _pick(options: tuple[str, ...], draw: float, otherwise: str) -> str:

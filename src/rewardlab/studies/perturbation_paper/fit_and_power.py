@@ -65,7 +65,7 @@ def _measured(row: dict[str, str | None], path: Path, number: int) -> MeasuredAc
             f"(or {CLEAN} at severity 0), got {category!r}"
         )
     if not severity.isdecimal():
-        raise DataError(f"{path} line {number}: severity must be a whole number from 0 on, got {severity!r}")
+        raise DataError(f"{path} line {number}: severity must be a whole number of 0 or more, got {severity!r}")
     try:
         number_read = float(value)
     except ValueError:

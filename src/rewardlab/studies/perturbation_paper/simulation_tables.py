@@ -158,7 +158,7 @@ def task_table(results: SimulationResults) -> TextTable:
 
 
 def reliability_table(results: SimulationResults) -> TextTable:
-    """Return how far each model can be pushed, both ways, on competence and on accuracy."""
+    """Return the severity threshold of each model, both ways, on competence and on accuracy."""
     study = results.study
     rows = []
     for model in study.models:

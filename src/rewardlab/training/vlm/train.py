@@ -137,8 +137,8 @@ def _require_context(base: BaseModel, data: TrainingData) -> None:
         example = examples[max(range(len(examples)), key=[length[kind] for length in lengths].__getitem__)]
         tokens = len(base.inputs.sample(data.show(example, 0), example.answer).tokens["input_ids"])
         if tokens > context:
-            few = f"frames and text of episode {example.episode.id!r} are {tokens:,} tokens"
-            raise ModelError(f"{few}, and the model reads {context:,} at most; show fewer, as with --frames uniform:4")
+            size = f"frames and text of episode {example.episode.id!r} are {tokens:,} tokens"
+            raise ModelError(f"{size}, and the model reads {context:,} at most; use fewer, as with --frames uniform:4")
 
 
 def _features(training: VlmTraining, base: BaseModel, data: TrainingData, processes: Processes) -> FeatureStore | None:
