@@ -190,6 +190,7 @@ def verdict(comparison: Comparison) -> str:
         return f"mixed: {a} is better in {len(wins['a'])}, {b} in {len(wins['b'])} {of}"
     better, worse, won = (a, b, wins["a"]) if wins["a"] else (b, a, wins["b"])
     overall = ", overall among them" if any(test.group == OVERALL for test in won) else ", but in none overall"
+    overall = overall if any(test.group == OVERALL for test in comparison.tests) else ""
     return f"{better} is better than {worse} in {len(won)} {of}{overall}"
 
 
@@ -224,8 +225,7 @@ def _who(comparison: Comparison) -> tuple[str, str]:
 
 def _test_row(test: PairedTest) -> tuple[str, ...]:
     paired = test.paired
-    gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
-    gap = "-" if math.isnan(paired.difference) else gap
+    gap = "-" if math.isnan(paired.difference) else test.gap
     p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
     title = METRICS[test.metric].title
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
