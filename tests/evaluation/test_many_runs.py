@@ -19,7 +19,6 @@ from tests.conftest import IN_PROCESS
 from tests.narrowing import known
 from tests.plans import stress_plan
 
-
 def make_run(
     out: Path, data: Path, model: str = "length", severities: tuple[int, ...] = (1, 4), shard: str = ""
 ) -> None:
@@ -205,3 +204,20 @@ def test_only_a_stress_test_is_scored_in_shards(command: str, capsys: pytest.Cap
 def test_an_attack_describes_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attack", "length", "sample", "--describe-failures", "2"]) == 2
     assert "attack takes no '--describe-failures'" in capsys.readouterr().err
+
+
+def test_progress_and_forecast_of_a_shard_count_its_own_trials(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["stress", "length", str(tiny_data), "--perturbations", "jpeg", "--severities", "1", "--no-controls"]
+    words += ["--engine", "local", "--out", str(tmp_path / "run")]
+    for part in ("1", "2"):  # both in one folder: what the other shard scored is no progress of this one
+        assert main([*words, "--shard", f"{part}/2", "--dry-run"]) == 0
+        assert "6 trials (3 episodes x 2 conditions x 1 models); " in capsys.readouterr().out
+        assert main([*words, "--shard", f"{part}/2"]) == 0
+        told = capsys.readouterr().err
+        assert "6 trials (3 episodes x 2 conditions x 1 models); " in told and "scored 6 of 6 trials" in told
+    assert main([*words, "--shard", "2/2", "--dry-run"]) == 0
+    assert "6 trials (3 episodes x 2 conditions x 1 models), 6 of them finished" in capsys.readouterr().out
+    assert main([*words, "--dry-run"]) == 0
+    assert "12 trials (6 episodes x 2 conditions x 1 models), 12 of them finished" in capsys.readouterr().out

@@ -6,6 +6,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
@@ -284,13 +286,13 @@ def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, 
 
 # What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
 
-FORECAST_COLUMNS = ("id", "status", "model", "seconds")  # of the trials that it is made of
+FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds")  # of the trials that it is made of
 _LATER = "told after the first answers"
 
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The trials of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
+    """The trials of a run or its shard, those open per model, what they take; `seconds` is None where it is unknown."""
 
     episodes: int
     conditions: int
@@ -301,7 +303,7 @@ class RunForecast:
 
     @property
     def trials(self) -> int:
-        """Return how many trials the whole run has."""
+        """Return how many trials there are in all."""
         return self.episodes * self.conditions * len(self.open_trials)
 
     @property
@@ -330,20 +332,26 @@ class RunForecast:
         return f"about {tokens:,.0f} tokens, cost {cost}"
 
 
-def forecast(
-    folder: Path, trials: TrialTable | None, context: ScoringContext, severities: tuple[int, ...], workers: int
-) -> RunForecast:
+def finished_trials(trials: TrialTable, plan: Plan, context: ScoringContext) -> TrialTable:
+    """Return the trials of the plan, or of its shard, that are not asked again; failures are where it retries them."""
+    kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
+    rows, names = kept.codes("episode")
+    mine = {episode.id for episode in shard_of(context.dataset, plan.shard)}
+    return kept.where(np.array([name in mine for name in names], dtype=bool)[rows])
+
+
+def forecast(folder: Path, trials: TrialTable | None, plan: Plan, context: ScoringContext, workers: int) -> RunForecast:
     """Return what is still to be asked in a run folder that holds these trials; None where there are none yet."""
-    shown = len(conditions(context, severities))
-    each = len(context.dataset) * shown
-    finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
-    open_trials = {name: each - finished[name] for name in context.models}
+    shown, episodes = len(conditions(context, plan.severities)), len(shard_of(context.dataset, plan.shard))
+    finished = None if trials is None else finished_trials(trials, plan, context)
+    done = {name: 0 if finished is None else int(finished.matches("model", name).sum()) for name in context.models}
+    open_trials = {name: episodes * shown - count for name, count in done.items()}
     servers = tuple(name for name, model in context.models.items() if model.server)
     seconds = _seconds(trials, open_trials, workers) if trials is not None and len(trials) else None
     spent = spent_by_model(folder).values()
     summed = ("replies", "priced", "input_tokens", "output_tokens", "cost")
     total = Spent(**{name: sum(vars(each)[name] for each in spent) for name in summed})
-    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, total)
+    return RunForecast(episodes, shown, open_trials, servers, seconds, total)
 
 
 def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:

@@ -98,6 +98,7 @@ def _score_episodes(
         CLEAN_CONDITION,
         Plan,
         bundle_jobs,
+        finished_trials,
         plan_trials,
         planned_trial,
     )
@@ -127,7 +128,7 @@ def _score_episodes(
     context = evaluate.scoring_context(plan, episodes)
     run = evaluate.start_scoring(plan, context, Contents(episodes, ()))
     with locked(run.folder):
-        known = evaluate.finished_trials(run.trials(), retry_failures=scoring.retry_failures)
+        known = set(finished_trials(run.trials(), plan, context).arrow["id"].to_pylist())
         jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
         evaluate.score_jobs(run, jobs, context, plan, (len(known), run.record.trials))
         run.compact()
