@@ -25,7 +25,7 @@ from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.reading import wordless_note
+from rewardlab.data.reading import draw_episodes, wordless_note
 from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
     Job,
@@ -158,7 +158,7 @@ def load_episodes(plan: Plan) -> Contents:
         raise DataError(f"{plan.data} has {len(problems)} bad rows; {do}{first}{more}")
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; {check}")
-    return Contents(contents.episodes[: plan.limit], problems)
+    return Contents(draw_episodes(contents.episodes, plan.limit, plan.seed), problems)
 
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
