@@ -1,7 +1,10 @@
 """Many runs: listed, filtered, asked in SQL, joined, removed, and shards put together where they belong together."""
 
 import json
+import os
 import shutil
+import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +21,15 @@ from rewardlab.evaluation.evaluate import evaluate
 from tests.conftest import IN_PROCESS
 from tests.narrowing import known
 from tests.plans import stress_plan
+
+MODEL = """
+from rewardlab import Score
+
+class Fixed:
+    def score(self, episodes):
+        return [Score(2.0) for _ in episodes]
+"""
+
 
 def make_run(
     out: Path, data: Path, model: str = "length", severities: tuple[int, ...] = (1, 4), shard: str = ""
@@ -173,6 +185,34 @@ def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) ->
     with pytest.raises(RunError, match=r"were made by rewardlab .* and 0\.0; use one version"):
         rewardlab.runs_merge([runs / "shards" / "1", other], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_shards_of_two_machines_are_put_together(tiny_data: Path, tmp_path: Path) -> None:
+    """Data and code lie at other paths there, and were written at other times."""
+    for part in ("1", "2"):
+        data, code = tmp_path / part / "data", tmp_path / part / "shardlab.py"
+        shutil.copytree(tiny_data, data)
+        code.write_text(MODEL)
+        for path in (code, *data.rglob("*.*")):
+            os.utime(path, (int(part), int(part)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(code.parent))
+            make_run(tmp_path / part / "run", data, "shardlab:Fixed", shard=f"{part}/2")
+            sys.modules.pop("shardlab")
+    made = rewardlab.runs_merge([tmp_path / part / "run" for part in ("1", "2")], out=tmp_path / "whole")
+    assert made.planned == made.trials == 30
+
+
+def test_a_run_does_not_go_on_with_a_model_that_has_moved_on(tiny_data: Path, tmp_path: Path) -> None:
+    for body, goes_on in ((MODEL, True), (MODEL.replace("2.0", "4.0"), False)):
+        (tmp_path / "shardlab.py").write_text(body)
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            nullcontext() if goes_on else pytest.raises(RunError, match="other"),
+        ):
+            patch.syspath_prepend(str(tmp_path))
+            make_run(tmp_path / "run", tiny_data, "shardlab:Fixed")
+        sys.modules.pop("shardlab")
 
 
 def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:

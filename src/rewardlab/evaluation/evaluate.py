@@ -81,7 +81,7 @@ class TrialWriter:
         self._waiting = []
 
 
-_IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "accuracy_threshold")
+_IDENTITY = ("perturbations", "severities", "seed", "frames", "limit", "accuracy_threshold")
 
 
 def evaluate(plan: Plan) -> Run:
@@ -196,7 +196,8 @@ def start_scoring(
     record: dict[str, object] = {
         "kind": plan.kind,
         "plan": identity,
-        "settings": {**plan.settings, **{name: identity[name] for name in SETTINGS}},  # as they are scored
+        "settings": {**plan.settings, "data": plan.data}  # and as they are scored
+        | {name: identity[name] for name in SETTINGS if name in identity},
         "evaluated": list(context.evaluated),
         "caveats": {name: model.caveat for name, model in evaluated.items() if model.caveat},
         "trained_tasks": {name: list(model.trained_tasks) for name, model in evaluated.items() if model.trained_tasks},
