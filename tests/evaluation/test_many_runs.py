@@ -49,6 +49,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Path:
     return folder
 
 
+def test_names_that_differ_at_their_ends_differ_in_the_table(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{'hf-some-long-model-name-' * 3}sample-{end}" for end in ("0a1b2c3d", "4e5f6a7b")]
+    for name in names:
+        shutil.copytree(runs / "whole", tmp_path / name)
+    assert main(["runs", "list", str(tmp_path)]) == 0
+    shown = "".join(line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:])
+    assert all(name in shown for name in names)
+
+
 def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     found = {entry.name: entry for entry in rewardlab.runs_list(runs)}
     assert set(found) == {"whole", "other", "shards/1", "shards/2"}

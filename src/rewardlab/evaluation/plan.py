@@ -1,5 +1,6 @@
 """`Plan` and its checks, shards; planned trials with their content ids, jobs; the forecast of a run."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -15,9 +16,10 @@ from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_ar
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.data import DATASETS
 from rewardlab.data.video import FramePolicy, frame_policy
 from rewardlab.evaluation.display import FITS
-from rewardlab.models import name_model
+from rewardlab.models import MODELS, name_model
 from rewardlab.models.contract import Budget as ModelBudget
 from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import Spent, spent_by_model
@@ -88,6 +90,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     arguments = all_arguments(function, given)
     key, given = "models" if "models" in arguments else "model", {**_CLEAN_ONLY, **arguments, **changes}
     asked = several(arguments[key])
+    _require_order(asked, str(given["data"]))
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
         named = tuple(model if isinstance(model, NamedModel) else name_model(model) for model in asked)
         controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
@@ -120,6 +123,13 @@ _CLEAN_ONLY: Mapping[str, Any] = {
     "sharding": Sharding(),
     "describe_failures": 0,
 }
+
+
+def _require_order(models: Sequence[Any], data: str) -> None:
+    """Say where a dataset stands in the place of a model and a model in that of the dataset."""
+    swapped = [each for each in models if isinstance(each, str) and (each in DATASETS or Path(each).is_dir())]
+    if swapped and re.split(r"[:?+]", data)[0] in MODELS and data not in DATASETS and not Path(data).exists():
+        raise PlanError(f"{swapped[0]} is a dataset and {data} is a model; name the models first, then the dataset")
 
 
 def require_limit(limit: int | None) -> None:

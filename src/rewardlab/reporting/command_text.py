@@ -282,14 +282,15 @@ _ROWS = 200  # of a query's result on a terminal
 def run_table(entries: Sequence[RunEntry]) -> Table:
     """Return the runs as a table, one line each."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "state", "kind", "models", "data", "episodes", "trials", "created"):
+    table.add_column("run", overflow="fold")  # whole: names of runs often differ only in their last characters
+    for heading in ("state", "kind", "models", "data", "episodes", "trials", "created"):
         table.add_column(heading, justify="right" if heading in ("episodes", "trials") else "left")
     for entry in entries:
         trials = f"{entry.trials:,}" + (f"/{entry.planned:,}" if entry.trials != entry.planned else "")
         facts = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", trials, entry.created[:16])
         if entry.state == "unreadable":
             facts = (entry.problem, "", "", "", "", "")
-        table.add_row(*(safe_markup(text[:_LONGEST]) for text in (entry.name, entry.state, *facts)))
+        table.add_row(safe_markup(entry.name), *(safe_markup(text[:_LONGEST]) for text in (entry.state, *facts)))
     return table
 
 
