@@ -96,7 +96,7 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     def read(name: str) -> tuple[Episode, ...]:
         if not settings.captions:
             return _read(name, settings.limit, notes)
-        described = {episode: caption for episode, caption in captioned_videos(Path(name))}
+        described = dict(captioned_videos(Path(name)))
         episodes = draw_episodes(tuple(described), settings.limit, 0)
         captions.update({episode.clip.source.digest: described[episode] for episode in episodes})
         return episodes
