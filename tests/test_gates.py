@@ -44,6 +44,8 @@ def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
     suite = ElementTree.parse(tmp_path / "rewardlab.xml").getroot().find("testsuite")
     assert suite is not None
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", str(failures), "0")
+    (case,) = suite.findall("testcase[@classname='rewardlab.models']")
+    assert float(known(case.get("time"))) == float(known(suite.get("time"))) > 0
     said = [known(failure.get("message")) for failure in suite.findall("testcase/failure")]
     assert len(said) == failures
     if failures:

@@ -36,6 +36,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["stress", "length", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
     (["stress", "length", "sample", "--seed"], "--seed needs a value"),
     (["show", "length", "random"], "rewardlab show takes no 'random'"),
+    (["stress", "sample", "pocket"], "sample is a dataset and pocket is a model; name the models first"),
+    (["attack", "sample-sim", "hf:some/where"], "sample-sim is a dataset and hf:some/where is a model; name"),
     (["stress", "length", "smple"], "no dataset at 'smple'; did you mean sample"),
     (["list", "modls"], "no catalog is called 'modls'; did you mean models"),
     (["list", "--category", "visul"], "no category is called 'visul'; did you mean visual?"),

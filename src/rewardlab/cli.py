@@ -145,12 +145,15 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
             write_junit_error(output.junit, list(names.values()), str(error))
         raise
     summary = load_summary(run)
-    trials = run.trials(("id", "status", "model", "reason"))
+    trials = run.trials(("id", "status", "model", "reason", "seconds"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
     if output.junit is not None:
-        write_junit(output.junit, shown, shown_results, reasons)
+        seconds = {names[m]: trials.where(trials.matches("model", m)).number("seconds") for m in summary.evaluated}
+        write_junit(
+            output.junit, shown, shown_results, reasons, {m: each[each > 0].sum() for m, each in seconds.items()}
+        )
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))

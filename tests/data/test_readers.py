@@ -137,3 +137,6 @@ def test_a_name_that_is_no_reader_and_a_folder_that_is_not_there_are_said(tmp_pa
         open_dataset(f"rewardlab.data.roboreward:read_folder:{tmp_path}")
     with pytest.raises(DataError, match="no dataset at 'no/such/folder'"):
         open_dataset("roboreward:no/such/folder")
+    with pytest.raises(DataError, match="no dataset at 'no/such/folder'") as told:
+        open_dataset("no/such/folder")
+    assert not any(reader.expects in str(told.value) for reader in READERS.values())  # a path is wrong, not a format

@@ -11,6 +11,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import to_arrow
 from rewardlab.evaluation.compare import Comparison, PairedTest, compare_runs, finding
+from rewardlab.reporting.command_text import verdict, write_comparison
 from tests.evaluation.test_summary import EPISODES, TASKS, run_of, some_trials
 
 
@@ -106,7 +107,24 @@ def test_only_cells_that_both_scored_with_the_same_truth_are_compared(run: Run, 
 
 def test_another_seed_shares_only_the_clean_cells(run: Run, tmp_path: Path) -> None:
     other = of("random", [replace(t, seed=1) for t in some_trials()], tmp_path / "other")
-    assert {c.group for c in compare_runs(run, other, "judge", "random", draws=100).tests} == {"clean", "overall"}
+    assert {c.group for c in compare_runs(run, other, "judge", "random", draws=100).tests} == {"clean"}
+
+
+def test_trials_of_one_group_are_tested_once(tmp_path: Path) -> None:
+    clean = [t for t in some_trials() if t.category == "clean"]
+    only = run_of(to_arrow(clean), tmp_path / "only", ["judge"])
+    comparison = compare_runs(only, only, "judge", "random", draws=500)
+    assert [c.group for c in comparison.tests] == ["clean"] * 3
+    assert min(c.p_holm for c in comparison.tests) == pytest.approx(3 * min(c.paired.p for c in comparison.tests))
+    assert "overall" not in verdict(comparison) and "judge is better than random in" in verdict(comparison)
+
+
+def test_a_difference_without_an_interval_is_told_without_one(tmp_path: Path) -> None:
+    one = run_of(to_arrow([t for t in some_trials() if t.task == "t1"]), tmp_path / "one", ["judge"])
+    comparison = compare_runs(one, one, "judge", "random", draws=100)
+    assert "[" not in finding(comparison, comparison.tests[0])
+    for name in ("told.md", "told.json"):
+        assert "nan" not in write_comparison(comparison, tmp_path / name).read_text(encoding="utf-8")
 
 
 def test_few_tasks_are_said_to_be_few(tmp_path: Path) -> None:

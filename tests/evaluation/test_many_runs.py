@@ -1,7 +1,9 @@
 """Many runs: listed, filtered, asked in SQL, joined, removed, and shards put together where they belong together."""
 
 import json
+import os
 import shutil
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +20,14 @@ from rewardlab.evaluation.evaluate import evaluate
 from tests.conftest import IN_PROCESS
 from tests.narrowing import known
 from tests.plans import stress_plan
+
+MODEL = """
+from rewardlab import Score
+
+class Fixed:
+    def score(self, episodes):
+        return [Score(2.0) for _ in episodes]
+"""
 
 
 def make_run(
@@ -36,6 +46,17 @@ def runs(tmp_path_factory: pytest.TempPathFactory, tiny_data: Path) -> Path:
         make_run(folder / "shards" / part, tiny_data, shard=f"{part}/2")
     make_run(folder / "other", tiny_data, "constant", (2,))
     return folder
+
+
+def test_names_that_differ_at_their_ends_differ_in_the_table(
+    runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = [f"{'hf-some-long-model-name-' * 3}sample-{end}" for end in ("0a1b2c3d", "4e5f6a7b")]
+    for name in names:
+        shutil.copytree(runs / "whole", tmp_path / name)
+    assert main(["runs", "list", str(tmp_path)]) == 0
+    shown = "".join(line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:])
+    assert all(name in shown for name in names)
 
 
 def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,6 +197,34 @@ def test_what_does_not_belong_together_is_refused(runs: Path, tmp_path: Path) ->
     assert not (tmp_path / "out").exists()
 
 
+def test_shards_of_two_machines_are_put_together(tiny_data: Path, tmp_path: Path) -> None:
+    """Data and code lie at other paths there, and were written at other times."""
+    for part in ("1", "2"):
+        data, code = tmp_path / part / "data", tmp_path / part / "shardlab.py"
+        shutil.copytree(tiny_data, data)
+        code.write_text(MODEL)
+        for path in (code, *data.rglob("*.*")):
+            os.utime(path, (int(part), int(part)))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(str(code.parent))
+            make_run(tmp_path / part / "run", data, "shardlab:Fixed", shard=f"{part}/2")
+            sys.modules.pop("shardlab")
+    made = rewardlab.runs_merge([tmp_path / part / "run" for part in ("1", "2")], out=tmp_path / "whole")
+    assert made.planned == made.trials == 30
+
+
+def test_a_run_does_not_go_on_with_a_model_that_has_moved_on(tiny_data: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(tmp_path))
+        (tmp_path / "shardlab.py").write_text(MODEL)
+        make_run(tmp_path / "run", tiny_data, "shardlab:Fixed")
+        sys.modules.pop("shardlab")
+        (tmp_path / "shardlab.py").write_text(MODEL.replace("2.0", "4.25"))
+        with pytest.raises(RunError, match="it was made with another version of shardlab:Fixed"):
+            make_run(tmp_path / "run", tiny_data, "shardlab:Fixed")
+        sys.modules.pop("shardlab")
+
+
 def test_shards_that_disagree_are_refused(runs: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(runs / "whole", other)
@@ -205,3 +254,20 @@ def test_only_a_stress_test_is_scored_in_shards(command: str, capsys: pytest.Cap
 def test_an_attack_describes_no_failures(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["attack", "length", "sample", "--describe-failures", "2"]) == 2
     assert "attack takes no '--describe-failures'" in capsys.readouterr().err
+
+
+def test_progress_and_forecast_of_a_shard_count_its_own_trials(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["stress", "length", str(tiny_data), "--perturbations", "jpeg", "--severities", "1", "--no-controls"]
+    words += ["--engine", "local", "--out", str(tmp_path / "run")]
+    for part in ("1", "2"):  # both in one folder: what the other shard scored is no progress of this one
+        assert main([*words, "--shard", f"{part}/2", "--dry-run"]) == 0
+        assert "6 trials (3 episodes x 2 conditions x 1 models); " in capsys.readouterr().out
+        assert main([*words, "--shard", f"{part}/2"]) == 0
+        told = capsys.readouterr().err
+        assert "6 trials (3 episodes x 2 conditions x 1 models); " in told and "scored 6 of 6 trials" in told
+    assert main([*words, "--shard", "2/2", "--dry-run"]) == 0
+    assert "6 trials (3 episodes x 2 conditions x 1 models), 6 of them finished" in capsys.readouterr().out
+    assert main([*words, "--dry-run"]) == 0
+    assert "12 trials (6 episodes x 2 conditions x 1 models), 12 of them finished" in capsys.readouterr().out

@@ -6,8 +6,10 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Never
 
@@ -25,8 +27,9 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Answer, Trial
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import DATASETS
-from rewardlab.evaluation.evaluate import evaluate
+from rewardlab.evaluation.evaluate import evaluate, load_episodes
 from rewardlab.evaluation.plan import Plan
+from rewardlab.evaluation.replay import replay
 from rewardlab.models import name_model
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
@@ -104,6 +107,45 @@ def test_every_cell_of_the_plan_is_scored_once(tiny_data: Path, tmp_path: Path) 
     models = ("length", "constant", "random", "oracle")
     assert len(trials) == len({t.id for t in trials}) == len(ROWS) * len(models) * (1 + len(SOME) * 2)
     assert {t.status for t in trials if t.model != "oracle"} == {"scored"}
+
+
+def drawn(data: str | Path, limit: int | None, seed: int = 0) -> list[Episode]:
+    settings = {"models": "length", "data": str(data), "limit": limit, "seed": seed}
+    return list(load_episodes(stress_plan(settings)).episodes)
+
+
+def test_a_limit_draws_from_every_task_and_level_in_turn() -> None:
+    every = drawn("sample-sim", None)
+    strata = Counter((episode.provenance.task, episode.label.level) for episode in every)
+    for limit in (1, 20, len(strata), len(strata) + 7):
+        found = drawn("sample-sim", limit)
+        counts = Counter((episode.provenance.task, episode.label.level) for episode in found)
+        turns = max(counts.values())
+        assert len(found) == limit and all(counts[each] >= min(turns - 1, strata[each]) for each in strata)
+
+
+def test_a_limit_without_labels_draws_from_every_task_in_turn(tmp_path: Path) -> None:
+    encode(moving_square("x", count=8, size=64), tmp_path / "a.mp4", fps=10)
+    tasks = ["open the door"] * 5 + ["close the door"] * 2 + ["push the cup"]
+    data = write_rows(tmp_path, [{"file_name": "a.mp4", "task": task} for task in tasks])
+    assert Counter(episode.instruction for episode in drawn(data, 3)) == dict.fromkeys(tasks, 1)
+    assert Counter(episode.instruction for episode in drawn(data, 6)) == dict(zip(tasks[::5], (3, 2), strict=True)) | {
+        tasks[-1]: 1
+    }
+
+
+def test_a_higher_limit_keeps_the_episodes_of_a_lower_one_and_their_trials(tiny_data: Path, tmp_path: Path) -> None:
+    every = [episode.id for episode in drawn("sample-sim", None)]
+    found = [[episode.id for episode in drawn("sample-sim", limit)] for limit in (1, 2, 3, 30)]
+    assert all(set(few) < set(more) for few, more in pairwise(found))
+    assert all(ids == [each for each in every if each in set(ids)] for ids in found)  # in the order of the dataset
+    assert found[-1] != [episode.id for episode in drawn("sample-sim", 30, seed=1)]
+    few, more = (
+        {t.id for t in scored(evaluate(plan(tiny_data, tmp_path / str(n), controls=False, limit=n)))} for n in (3, 4)
+    )
+    assert few < more
+    shown = replay(Run(tmp_path / "4"), trust=True)
+    assert set(shown.episodes) == {t.episode for t in scored(Run(tmp_path / "4"))}
 
 
 def test_one_worker_or_many_give_the_same_trials(tiny_data: Path, tmp_path: Path) -> None:
@@ -248,7 +290,11 @@ def test_failed_cells_are_scored_again_only_when_asked(
     flag.unlink()
     assert run_judge(tmp_path, arguments) == 3  # there is no answer yet
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"failed"}
+    capfd.readouterr()
+    assert run_judge(tmp_path, [*arguments, "--retry-failures", "--dry-run"]) == 0
+    assert "finished" not in capfd.readouterr().out
     assert run_judge(tmp_path, [*arguments, "--retry-failures"]) == 0
+    assert "finished" not in (told := capfd.readouterr().err) and "scored 12 of 12 trials" in told
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}
 
 
@@ -292,7 +338,7 @@ def test_bad_rows_stop_the_run_before_any_work_or_are_left_out(tmp_path: Path) -
 
 
 def test_a_video_that_breaks_after_the_check_fails_only_its_own_cells(tmp_path: Path) -> None:
-    from rewardlab.evaluation.evaluate import load_episodes, scoring_context
+    from rewardlab.evaluation.evaluate import scoring_context
     from rewardlab.evaluation.plan import bundle_jobs
     from rewardlab.evaluation.plan import plan_trials as plan_cells
     from rewardlab.evaluation.scoring import Listeners, score_job

@@ -131,6 +131,11 @@ def test_videos_are_opened_here_where_the_process_beside_this_one_dies() -> None
         assert opening.begin(str.upper, ["a", "b"])() == ["A", "B"]
 
 
+def test_a_page_named_without_an_ending_gets_one(ladder: Path, tmp_path: Path) -> None:
+    assert rewardlab.data_report(ladder, out=tmp_path / "dr", videos=1) == tmp_path / "dr.html"
+    assert [path.name for path in tmp_path.iterdir()] == ["dr.html"]
+
+
 def test_a_folder_with_nothing_to_report_is_refused_in_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="rewardlab data convert"):
         rewardlab.data_report(tmp_path)

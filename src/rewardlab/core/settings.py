@@ -312,7 +312,7 @@ ENGINES = ("processes", "local", "ray")
 Data = Annotated[str | Path, Help("dataset folder, file, hub id, or a shipped name such as sample")]
 FramePolicyText = Annotated[str, Help("frames shown to the model: uniform:N, fps:X or all", metavar="POLICY")]
 Seed = Annotated[int, Help("seed of everything that is random", more=True)]
-Limit = Annotated[int | None, Help("use only N episodes")]
+Limit = Annotated[int | None, Help("use only N episodes, drawn over tasks and levels")]
 SkipInvalid = Annotated[bool, Help("skip rows and videos with problems instead of stopping")]
 Names = Annotated[
     str | Sequence[str], Help("short names of the models in tables and pages, in order", metavar="NAME", more=True)

@@ -143,7 +143,8 @@ def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
     if not folder.is_dir() and not folder.is_file():
         near = did_you_mean(path, DATASETS)
         raise DataError(
-            f"no dataset at {path!r}; {near}give a folder with {_expected(readers)}, or {' or '.join(DATASETS)}"
+            f"no dataset at {path!r}; {near}name a folder or file that exists, or {' or '.join(DATASETS)}; "
+            "`rewardlab list readers` shows the formats"
         )
     return readers, folder
 

@@ -1,4 +1,4 @@
-"""What readers share: choice of camera, task from task.txt or a name, success from sparse rewards."""
+"""What readers share: choice of camera, task from task.txt or a name, success from sparse rewards; drawing a few."""
 
 import re
 from collections.abc import Sequence
@@ -7,6 +7,7 @@ from pathlib import Path
 from rewardlab.core.episode import Episode, Label
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
+from rewardlab.core.seeding import rng_for
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.safe_files import text_lines
 
@@ -133,3 +134,20 @@ def success_of_rewards(rewards: Sequence[float]) -> bool | None:
         return None
     rewarded = rewards[start : max(len(rewards) - 1, start + 1)]
     return True if {*rewarded} == {rewards[start]} and rewards[-1] in (0, rewards[start]) else None
+
+
+def draw_episodes(episodes: Sequence[Episode], limit: int | None, seed: int) -> tuple[Episode, ...]:
+    """Return so many episodes in their order, drawn in turn from every task and level; all without a limit.
+
+    The same seed gives the same episodes, and a higher limit gives those of a lower one and others.
+    """
+    if limit is None or limit >= len(episodes):
+        return tuple(episodes)
+    strata: dict[tuple[str, int | None, bool | None], list[int]] = {}
+    for place, episode in enumerate(episodes):
+        task, label = episode.provenance.task or episode.instruction, episode.label
+        strata.setdefault((task, label.level, label.success), []).append(place)
+    rng, groups = rng_for(seed, "limit"), list(strata.values())
+    order = [rng.permutation(groups[group]).tolist() for group in rng.permutation(len(groups))]
+    turns = sorted((turn, stratum, place) for stratum, places in enumerate(order) for turn, place in enumerate(places))
+    return tuple(episodes[place] for place in sorted(place for _, _, place in turns[:limit]))

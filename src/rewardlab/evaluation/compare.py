@@ -65,6 +65,13 @@ class PairedTest:
             return None
         return "a" if (self.paired.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
 
+    @property
+    def gap(self) -> str:
+        """Return A less B with its interval, in words where it has none, such as with one cluster."""
+        low, high = self.paired.low, self.paired.high
+        interval = "(no interval)" if math.isnan(low) else f"[{low:+.2f}, {high:+.2f}]"
+        return f"{self.paired.difference:+.2f} {interval}"
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -123,8 +130,7 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
         why = "it is undefined for at least one of them"
         return f"{metric.title} cannot be compared between {a} and {b} {where}: {why}"
     if test.better is None:
-        gap = f"{difference:+.2f} [{low:+.2f}, {high:+.2f}]"
-        return f"no difference can be claimed between {a} and {b} {where}: {metric.title} {gap}, {basis}"
+        return f"no difference can be claimed between {a} and {b} {where}: {metric.title} {test.gap}, {basis}"
     better, worse = (a, b) if test.better == "a" else (b, a)
     ends = sorted(abs(end) for end in (low, high))
     size = f"{metric.title} {metric.better} by {abs(difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
@@ -180,8 +186,11 @@ def _same_trials(a: TrialTable, b: TrialTable) -> tuple[Rows, Rows]:
 
 
 def _groups(trials: TrialTable) -> list[tuple[str, Mask]]:
+    """Return the groups that have trials, and all trials together where that is more than one group."""
     groups = [(name, trials.matches("category", name)) for name in (CLEAN, *CATEGORIES)]
-    return [(name, mask) for name, mask in groups if mask.any()] + [(OVERALL, np.ones(len(trials), dtype=bool))]
+    groups.append((OVERALL, np.ones(len(trials), dtype=bool)))
+    found = [(name, mask) for name, mask in groups if mask.any()]
+    return found[:1] if len(found) == 2 else found
 
 
 def _paired_test(shared: SharedTrials, group: str, mask: Mask, metric: Metric, draws: Draws) -> PairedTest:

@@ -23,10 +23,9 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
-from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.reading import wordless_note
+from rewardlab.data.reading import draw_episodes, wordless_note
 from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
     Job,
@@ -35,6 +34,7 @@ from rewardlab.evaluation.plan import (
     ScoringContext,
     bundle_jobs,
     conditions,
+    finished_trials,
     forecast,
     plan_trials,
     shard_of,
@@ -81,7 +81,7 @@ class TrialWriter:
         self._waiting = []
 
 
-_IDENTITY = ("data", "perturbations", "severities", "seed", "frames", "limit", "accuracy_threshold")
+_IDENTITY = ("perturbations", "severities", "seed", "frames", "limit", "accuracy_threshold")
 
 
 def evaluate(plan: Plan) -> Run:
@@ -91,15 +91,13 @@ def evaluate(plan: Plan) -> Run:
     with locked(run.folder):
         keep_names(run, plan, context)
         trials = run.trials(FORECAST_COLUMNS)
+        told = forecast(run.folder, trials, plan, context, _workers(plan, context) or os.cpu_count() or 1)
         if not plan.execution.quiet:
-            told = forecast(
-                run.folder, trials, context, plan.severities, _workers(plan, context) or os.cpu_count() or 1
-            )
             print(one_line(told.sentence), file=sys.stderr, flush=True)
-        finished = finished_trials(trials, retry_failures=plan.scoring.retry_failures)
+        finished = set(finished_trials(trials, plan, context).arrow["id"].to_pylist())
         planned = plan_trials(shard_of(context.dataset, plan.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
-        score_jobs(run, jobs, context, plan, (len(finished), run.record.trials))
+        score_jobs(run, jobs, context, plan, (len(finished), told.trials))
         if plan.shard:  # a part of a run is measured when the parts are put together
             return run
         with loading("measuring", quiet=plan.execution.quiet):
@@ -126,7 +124,7 @@ def forecast_run(plan: Plan) -> RunForecast:
     contents, context = open_plan(plan)
     run = open_run(_folder(plan, context, _identity(plan, context, contents)))
     trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
-    return forecast(run.folder, trials, context, plan.severities, _workers(plan, context) or os.cpu_count() or 1)
+    return forecast(run.folder, trials, plan, context, _workers(plan, context) or os.cpu_count() or 1)
 
 
 def open_plan(plan: Plan) -> tuple[Contents, ScoringContext]:
@@ -136,12 +134,6 @@ def open_plan(plan: Plan) -> tuple[Contents, ScoringContext]:
     for note in () if plan.execution.quiet else wordless_note(contents.episodes):
         print(one_line(note), file=sys.stderr, flush=True)
     return contents, scoring_context(plan, contents.episodes)
-
-
-def finished_trials(trials: TrialTable, *, retry_failures: bool) -> set[str]:
-    """Return the trials that are not asked again: those with a trial, but for failures that are to be retried."""
-    kept = trials.where(~trials.matches("status", "failed")) if retry_failures else trials
-    return set(kept.arrow["id"].to_pylist())
 
 
 def keep_names(run: Run, plan: Plan, context: ScoringContext) -> None:
@@ -166,7 +158,7 @@ def load_episodes(plan: Plan) -> Contents:
         raise DataError(f"{plan.data} has {len(problems)} bad rows; {do}{first}{more}")
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; {check}")
-    return Contents(contents.episodes[: plan.limit], problems)
+    return Contents(draw_episodes(contents.episodes, plan.limit, plan.seed), problems)
 
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
@@ -204,7 +196,8 @@ def start_scoring(
     record: dict[str, object] = {
         "kind": plan.kind,
         "plan": identity,
-        "settings": {**plan.settings, **{name: identity[name] for name in SETTINGS}},  # as they are scored
+        "settings": {**plan.settings, "data": plan.data}  # and as they are scored
+        | {name: identity[name] for name in SETTINGS if name in identity},
         "evaluated": list(context.evaluated),
         "caveats": {name: model.caveat for name, model in evaluated.items() if model.caveat},
         "trained_tasks": {name: list(model.trained_tasks) for name, model in evaluated.items() if model.trained_tasks},

@@ -114,12 +114,18 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def write_junit(path: Path, summary: Summary, gates: Sequence[GateResult], reasons: Sequence[str]) -> None:
-    """Write the test cases of a finished run; a model that answered nothing is an error, with the reasons."""
+def write_junit(
+    path: Path, summary: Summary, gates: Sequence[GateResult], reasons: Sequence[str], seconds: Mapping[str, float]
+) -> None:
+    """Write the test cases of a finished run; a model that answered nothing is an error, with the reasons.
+
+    `seconds` says how long each model took to score.
+    """
     suite = ElementTree.Element("testsuite", name="rewardlab")
     for model in summary.evaluated:
         counts = summary.outcomes(model)
         case = _case(suite, "rewardlab.models", model)
+        case.set("time", f"{seconds[model]:.3f}")
         if counts.scored == 0 and counts.failed > 0:
             _fault(case, "error", f"{model} returned no score at all", "\n".join(reasons))
     for result in gates:
@@ -138,7 +144,7 @@ def write_junit_error(path: Path, models: Sequence[str], message: str) -> None:
 
 
 def _case(suite: ElementTree.Element, group: str, name: str) -> ElementTree.Element:
-    return ElementTree.SubElement(suite, "testcase", classname=_xml_text(group), name=_xml_text(name), time="0")
+    return ElementTree.SubElement(suite, "testcase", classname=_xml_text(group), name=_xml_text(name))
 
 
 def _fault(case: ElementTree.Element, kind: str, message: str, text: str) -> None:
@@ -153,8 +159,9 @@ def _xml_text(text: str) -> str:
 def _write(path: Path, suite: ElementTree.Element) -> None:
     cases = list(suite)
     counts = {f"{kind}s": sum(case.find(kind) is not None for case in cases) for kind in ("failure", "error")}
-    for name, count in {**counts, "tests": len(cases), "skipped": 0, "time": 0}.items():
+    for name, count in {**counts, "tests": len(cases), "skipped": 0}.items():
         suite.set(name, str(count))
+    suite.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.3f}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
     path.parent.mkdir(parents=True, exist_ok=True)

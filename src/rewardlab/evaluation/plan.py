@@ -1,10 +1,13 @@
 """`Plan` and its checks, shards; planned trials with their content ids, jobs; the forecast of a run."""
 
+import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
@@ -13,9 +16,10 @@ from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_ar
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.data import DATASETS
 from rewardlab.data.video import FramePolicy, frame_policy
 from rewardlab.evaluation.display import FITS
-from rewardlab.models import name_model
+from rewardlab.models import MODELS, name_model
 from rewardlab.models.contract import Budget as ModelBudget
 from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import Spent, spent_by_model
@@ -86,6 +90,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     arguments = all_arguments(function, given)
     key, given = "models" if "models" in arguments else "model", {**_CLEAN_ONLY, **arguments, **changes}
     asked = several(arguments[key])
+    _require_order(asked, str(given["data"]))
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
         named = tuple(model if isinstance(model, NamedModel) else name_model(model) for model in asked)
         controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
@@ -118,6 +123,13 @@ _CLEAN_ONLY: Mapping[str, Any] = {
     "sharding": Sharding(),
     "describe_failures": 0,
 }
+
+
+def _require_order(models: Sequence[Any], data: str) -> None:
+    """Say where a dataset stands in the place of a model and a model in that of the dataset."""
+    swapped = [each for each in models if isinstance(each, str) and (each in DATASETS or Path(each).is_dir())]
+    if swapped and re.split(r"[:?+]", data)[0] in MODELS and data not in DATASETS and not Path(data).exists():
+        raise PlanError(f"{swapped[0]} is a dataset and {data} is a model; name the models first, then the dataset")
 
 
 def require_limit(limit: int | None) -> None:
@@ -284,13 +296,13 @@ def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, 
 
 # What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
 
-FORECAST_COLUMNS = ("id", "status", "model", "seconds")  # of the trials that it is made of
+FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds")  # of the trials that it is made of
 _LATER = "told after the first answers"
 
 
 @dataclass(frozen=True)
 class RunForecast:
-    """The trials of a run, those open per model, and what they take; `seconds` is None where nothing is known."""
+    """The trials of a run or its shard, those open per model, what they take; `seconds` is None where it is unknown."""
 
     episodes: int
     conditions: int
@@ -301,7 +313,7 @@ class RunForecast:
 
     @property
     def trials(self) -> int:
-        """Return how many trials the whole run has."""
+        """Return how many trials there are in all."""
         return self.episodes * self.conditions * len(self.open_trials)
 
     @property
@@ -330,20 +342,26 @@ class RunForecast:
         return f"about {tokens:,.0f} tokens, cost {cost}"
 
 
-def forecast(
-    folder: Path, trials: TrialTable | None, context: ScoringContext, severities: tuple[int, ...], workers: int
-) -> RunForecast:
+def finished_trials(trials: TrialTable, plan: Plan, context: ScoringContext) -> TrialTable:
+    """Return the trials of the plan, or of its shard, that are not asked again; failures are where it retries them."""
+    kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
+    rows, names = kept.codes("episode")
+    mine = {episode.id for episode in shard_of(context.dataset, plan.shard)}
+    return kept.where(np.array([name in mine for name in names], dtype=bool)[rows])
+
+
+def forecast(folder: Path, trials: TrialTable | None, plan: Plan, context: ScoringContext, workers: int) -> RunForecast:
     """Return what is still to be asked in a run folder that holds these trials; None where there are none yet."""
-    shown = len(conditions(context, severities))
-    each = len(context.dataset) * shown
-    finished = {name: 0 if trials is None else int(trials.matches("model", name).sum()) for name in context.models}
-    open_trials = {name: each - finished[name] for name in context.models}
+    shown, episodes = len(conditions(context, plan.severities)), len(shard_of(context.dataset, plan.shard))
+    finished = None if trials is None else finished_trials(trials, plan, context)
+    done = {name: 0 if finished is None else int(finished.matches("model", name).sum()) for name in context.models}
+    open_trials = {name: episodes * shown - count for name, count in done.items()}
     servers = tuple(name for name, model in context.models.items() if model.server)
     seconds = _seconds(trials, open_trials, workers) if trials is not None and len(trials) else None
     spent = spent_by_model(folder).values()
     summed = ("replies", "priced", "input_tokens", "output_tokens", "cost")
     total = Spent(**{name: sum(vars(each)[name] for each in spent) for name in summed})
-    return RunForecast(len(context.dataset), shown, open_trials, servers, seconds, total)
+    return RunForecast(episodes, shown, open_trials, servers, seconds, total)
 
 
 def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:

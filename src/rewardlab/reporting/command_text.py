@@ -190,6 +190,7 @@ def verdict(comparison: Comparison) -> str:
         return f"mixed: {a} is better in {len(wins['a'])}, {b} in {len(wins['b'])} {of}"
     better, worse, won = (a, b, wins["a"]) if wins["a"] else (b, a, wins["b"])
     overall = ", overall among them" if any(test.group == OVERALL for test in won) else ", but in none overall"
+    overall = overall if any(test.group == OVERALL for test in comparison.tests) else ""
     return f"{better} is better than {worse} in {len(won)} {of}{overall}"
 
 
@@ -224,8 +225,7 @@ def _who(comparison: Comparison) -> tuple[str, str]:
 
 def _test_row(test: PairedTest) -> tuple[str, ...]:
     paired = test.paired
-    gap = f"{paired.difference:+.2f} [{paired.low:+.2f}, {paired.high:+.2f}]"
-    gap = "-" if math.isnan(paired.difference) else gap
+    gap = "-" if math.isnan(paired.difference) else test.gap
     p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
     title = METRICS[test.metric].title
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
@@ -282,14 +282,15 @@ _ROWS = 200  # of a query's result on a terminal
 def run_table(entries: Sequence[RunEntry]) -> Table:
     """Return the runs as a table, one line each."""
     table = Table(box=None, pad_edge=False)
-    for heading in ("run", "state", "kind", "models", "data", "episodes", "trials", "created"):
+    table.add_column("run", overflow="fold")  # whole: names of runs often differ only in their last characters
+    for heading in ("state", "kind", "models", "data", "episodes", "trials", "created"):
         table.add_column(heading, justify="right" if heading in ("episodes", "trials") else "left")
     for entry in entries:
         trials = f"{entry.trials:,}" + (f"/{entry.planned:,}" if entry.trials != entry.planned else "")
         facts = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", trials, entry.created[:16])
         if entry.state == "unreadable":
             facts = (entry.problem, "", "", "", "", "")
-        table.add_row(*(safe_markup(text[:_LONGEST]) for text in (entry.name, entry.state, *facts)))
+        table.add_row(safe_markup(entry.name), *(safe_markup(text[:_LONGEST]) for text in (entry.state, *facts)))
     return table
 
 

@@ -51,7 +51,8 @@ def data_report(
         raise PlanError(f"videos must be at least 1, got {videos}")
     with paused_garbage_collection():
         facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
-        return write_page(Path(out), render_data_page(facts))
+        path = Path(out) if Path(out).suffix else Path(f"{out}.html")  # without an ending no browser opens it
+        return write_page(path, render_data_page(facts))
 
 
 def vision_free_sentence(score: BaselineScore) -> str:

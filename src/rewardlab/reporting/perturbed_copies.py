@@ -12,6 +12,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.settings import Data, Help, Seed, several
 from rewardlab.core.storage import writable
 from rewardlab.data import dataset_folder, open_dataset
+from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import write_episode
 from rewardlab.data.roboreward_rows import METADATA
 
@@ -27,7 +28,9 @@ def data_perturb(
     ] = ("all",),
     severities: Annotated[int | Sequence[int], Help("severities to write")] = (1, 2, 3, 4),
     sheet: Annotated[bool, Help("write one contact sheet (PNG) for each perturbation instead of copies")] = False,
-    limit: Annotated[int | None, Help("use only the first N episodes; default: all, or one for sheets")] = None,
+    limit: Annotated[
+        int | None, Help("use only N episodes, drawn over tasks and levels; default: all, or the first for sheets")
+    ] = None,
     seed: Seed = 0,
     out: Annotated[Path | str, Help("folder to write to")] = "perturbed",
     tell: Callable[[str], object] = lambda _line: None,
@@ -52,7 +55,8 @@ def data_perturb(
     if folder.resolve() == dataset_folder(str(data)).resolve():
         raise PlanError(f"--out {folder} is the dataset itself; choose another folder")
     frames = "uniform:16" if sheet else "all"
-    shown = trial_replay(contents.episodes[: limit or (1 if sheet else None)], names, frames, seed)
+    episodes = contents.episodes[:1] if sheet and limit is None else draw_episodes(contents.episodes, limit, seed)
+    shown = trial_replay(episodes, names, frames, seed)
     lines = []
     for line in _write_sheets(shown, folder) if sheet else write_copies(shown, levels, folder):
         tell(line)

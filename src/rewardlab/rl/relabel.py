@@ -19,7 +19,6 @@ from rewardlab.core.settings import (
     Execution,
     FramePolicyText,
     Help,
-    Limit,
     Scoring,
     as_command,
     recorded,
@@ -51,7 +50,7 @@ def relabel(
     *,
     model: Annotated[str, Help("model whose progress is written")] = "pocket",
     frames: FramePolicyText = "uniform:16",
-    limit: Limit = None,
+    limit: Annotated[int | None, Help("use only the first N episodes: the file counts frames from the first")] = None,
     run: Annotated[
         Path | str | None, Help("run folder of the scores; default: runs/ and a name made from the settings")
     ] = None,
@@ -98,6 +97,7 @@ def _score_episodes(
         CLEAN_CONDITION,
         Plan,
         bundle_jobs,
+        finished_trials,
         plan_trials,
         planned_trial,
     )
@@ -111,7 +111,7 @@ def _score_episodes(
         severities=(0,),
         frames=settings["frames"],
         seed=0,
-        limit=settings["limit"],
+        limit=None,  # nothing is drawn: the episodes are the first ones
         accuracy_threshold=ACCURACY_THRESHOLD,
         skip_invalid=False,
         names=(),
@@ -127,7 +127,7 @@ def _score_episodes(
     context = evaluate.scoring_context(plan, episodes)
     run = evaluate.start_scoring(plan, context, Contents(episodes, ()))
     with locked(run.folder):
-        known = evaluate.finished_trials(run.trials(), retry_failures=scoring.retry_failures)
+        known = set(finished_trials(run.trials(), plan, context).arrow["id"].to_pylist())
         jobs = bundle_jobs(plan_trials(context.dataset, context, plan.severities, known), context.batch)
         evaluate.score_jobs(run, jobs, context, plan, (len(known), run.record.trials))
         run.compact()
@@ -137,6 +137,9 @@ def _score_episodes(
 
 
 def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
+    from rewardlab.evaluation.plan import require_limit
+
+    require_limit(limit)
     contents = open_dataset(data)
     if contents.problems:
         raise DataError(

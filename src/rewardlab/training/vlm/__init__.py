@@ -77,7 +77,7 @@ def train_vlm(
         str | Path, Help("dataset that chooses the checkpoint; default: held-out tasks of the data", metavar="DATA")
     ] = "",
     holdout: Annotated[float, Help("fraction of the tasks held out for validation", more=True)] = 0.1,
-    limit: Annotated[int | None, Help("use only the first N episodes of each dataset")] = None,
+    limit: Annotated[int | None, Help("use only N episodes of each dataset, drawn over tasks and levels")] = None,
     frames: FramePolicyText = "uniform:16",
     lora: Annotated[int, Help("rank of LoRA adapters in the language layers; 0 trains these layers in full")] = 0,
     lr: Annotated[float | None, Help("highest learning rate; default: the recipe's")] = None,

@@ -14,6 +14,7 @@ from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
+from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import captioned_videos
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
@@ -95,9 +96,10 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     def read(name: str) -> tuple[Episode, ...]:
         if not settings.captions:
             return _read(name, settings.limit, notes)
-        described = list(captioned_videos(Path(name)))[: settings.limit]
-        captions.update({episode.clip.source.digest: caption for episode, caption in described})
-        return tuple(episode for episode, _ in described)
+        described = dict(captioned_videos(Path(name)))
+        episodes = draw_episodes(tuple(described), settings.limit, 0)
+        captions.update({episode.clip.source.digest: described[episode] for episode in episodes})
+        return episodes
 
     episodes = tuple(episode for name in settings.data for episode in read(name))
     if settings.validation:
@@ -122,7 +124,7 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
         replace(episode, label=replace(episode.label, level=_SUCCESS))
         if episode.label.level is None and episode.label.success
         else episode
-        for episode in contents.episodes[:limit]
+        for episode in draw_episodes(contents.episodes, limit, 0)
     ]
     known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
