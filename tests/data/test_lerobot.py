@@ -116,6 +116,7 @@ def test_a_camera_is_named_and_the_others_are_told(tmp_path: Path) -> None:
     assert {each.provenance.camera for each in open_dataset(f"{tmp_path}@observation.images.wrist").episodes} == {
         "wrist"
     }
+    assert not dataset_notes(f"{tmp_path}@all") and not dataset_notes(f"{tmp_path}@wrist")
     with pytest.raises(DataError, match="no camera 'top'; there are wrist, front: name one of them, or all"):
         open_dataset(f"{tmp_path}@top")
 
