@@ -36,6 +36,8 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["stress", "length", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
     (["stress", "length", "sample", "--seed"], "--seed needs a value"),
     (["show", "length", "random"], "rewardlab show takes no 'random'"),
+    (["show", "length", ""], "rewardlab show takes no ''"),
+    (["show", "length", "  "], "rewardlab show takes no ''"),
     (["stress", "length", "smple"], "no dataset at 'smple'; did you mean sample"),
     (["list", "modls"], "no catalog is called 'modls'; did you mean models"),
     (["list", "--category", "visul"], "no category is called 'visul'; did you mean visual?"),
