@@ -36,6 +36,7 @@ MISTAKES: list[tuple[list[str], str]] = [
     (["stress", "length", "sample", "--severities", "1,high"], "--severities: expected a whole number, got 'high'"),
     (["stress", "length", "sample", "--seed"], "--seed needs a value"),
     (["show", "length", "random"], "rewardlab show takes no 'random'"),
+    (["score", "x" * 100_000, "a.mp4", "lift"], "no model is called '" + "x" * 200 + "'...; known"),
     (["show", "length", ""], "rewardlab show takes no ''"),
     (["show", "length", "  "], "rewardlab show takes no ''"),
     (["stress", "length", "smple"], "no dataset at 'smple'; did you mean sample"),

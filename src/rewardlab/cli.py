@@ -377,10 +377,14 @@ def show_query(
     from rewardlab.reporting.command_text import query_table, rows_json
 
     found = call()
+    try:
+        shown = rows_json(found.to_pylist()) if json else query_table(found)
+    except (OverflowError, ValueError) as error:  # Arrow has dates of which Python has none
+        raise PlanError(f"the result cannot be shown: {error}; select it as text, CAST(... AS VARCHAR)") from None
     if json:
-        print(rows_json(found.to_pylist()))
+        print(shown)
     else:
-        terminal_console().print(query_table(found))
+        terminal_console().print(shown)
 
 
 def show_joined(call: "partial[int]") -> None:

@@ -100,6 +100,16 @@ def test_the_statistics_of_every_camera_are_those_of_its_frames(tmp_path: Path) 
             assert_allclose(np.array(stats[key][name]), values.reshape(3, 1, 1), atol=1e-9)
 
 
+def test_a_killed_conversion_leaves_no_partial_file(tmp_path: Path) -> None:
+    folder = ResumableFolder(tmp_path / "out", "killed")
+    folder.begin()
+    (folder.partial / "videos").mkdir()
+    (folder.partial / "videos" / ".file-000.mp4.123.tmp").touch()  # as a process that is killed while it encodes
+    folder.begin()
+    folder.complete()
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
 def test_episodes_in_several_files_are_found_again(tmp_path: Path) -> None:
     lengths = (5, 8, 6)
     made = [episode_from_frames(moving_square(str(n), count=count), TASKS[n]) for n, count in enumerate(lengths)]
