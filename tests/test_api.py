@@ -101,6 +101,8 @@ def test_runs_are_compared_ranked_and_reported_from_python(tiny_data: Path, tmp_
     assert comparison.model_a == "length" and comparison.tests
     assert rewardlab.leaderboard([run], out=tmp_path / "site").read_text().count("length")
     assert rewardlab.report(run, out=tmp_path / "again.html").exists()
+    assert rewardlab.report(run, out=tmp_path / "both") == tmp_path / "both.html"
+    assert (tmp_path / "both" / "numbers.csv").exists()
 
 
 def test_a_model_is_loaded_and_a_dataset_opened(tiny_data: Path) -> None:

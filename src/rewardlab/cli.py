@@ -151,9 +151,8 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
     if output.junit is not None:
         seconds = {names[m]: trials.where(trials.matches("model", m)).number("seconds") for m in summary.evaluated}
-        write_junit(
-            output.junit, shown, shown_results, reasons, {m: each[each > 0].sum() for m, each in seconds.items()}
-        )
+        spent = {model: each[each > 0].sum() for model, each in seconds.items()}
+        write_junit(output.junit, shown, shown_results, reasons, spent)
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))
@@ -381,10 +380,14 @@ def show_query(
     from rewardlab.reporting.command_text import query_table, rows_json
 
     found = call()
+    try:
+        shown = rows_json(found.to_pylist()) if json else query_table(found)
+    except (OverflowError, ValueError) as error:  # Arrow has dates of which Python has none
+        raise PlanError(f"the result cannot be shown: {error}; select it as text, CAST(... AS VARCHAR)") from None
     if json:
-        print(rows_json(found.to_pylist()))
+        print(shown)
     else:
-        terminal_console().print(query_table(found))
+        terminal_console().print(shown)
 
 
 def show_joined(call: "partial[int]") -> None:

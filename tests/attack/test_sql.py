@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 import rewardlab
+from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.run import start_run
 from rewardlab.core.trial import Trial
@@ -90,3 +91,11 @@ def test_texts_of_strangers_are_values_and_nothing_more(runs: Path, capsys: pyte
     assert "\x1b]0" not in shown and "\x07" not in shown
     assert main(["runs", "list", str(runs), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["state"] == "open"
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_date_that_python_lacks_is_one_sentence(
+    more: tuple[str, ...], runs: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["runs", "sql", "SELECT DATE '290000-01-01' AS day", str(runs), *more]) == 2
+    assert "the result cannot be shown" in capsys.readouterr().err

@@ -67,6 +67,7 @@ def test_the_recorded_command_makes_the_same_record() -> None:
     command = as_command("probe", probe, record)
     assert command == "rewardlab probe a 'my lab.x:y' 'some data' --severities 2 --no-controls --strict --workers 2"
     assert called(*shlex.split(command)[2:]) == record
+    assert as_command("fit probe", probe, record).startswith("rewardlab fit probe a ")
 
 
 def test_python_takes_one_value_or_several_and_groups() -> None:

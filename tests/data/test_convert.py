@@ -87,6 +87,29 @@ def test_a_lerobot_folder_is_what_lerobot_writes(rollouts: Path, tmp_path: Path)
     assert progress["progress_dense"].null_count == 13  # the frames of the rollout of which nobody says anything
 
 
+def test_the_statistics_of_every_camera_are_those_of_its_frames(tmp_path: Path) -> None:
+    write_v2(tmp_path / "source")
+    rewardlab.data_convert(f"{tmp_path / 'source'}@all", tmp_path / "out", to="lerobot")
+    stats = json.loads((tmp_path / "out" / "meta" / "stats.json").read_text())
+    for key in KEYS:
+        episodes = rewardlab.open_dataset(f"{tmp_path / 'source'}@{key}").episodes
+        frames = np.concatenate([episode.frames for episode in episodes]) / 255
+        expected = {name: getattr(np, name)(frames, axis=(0, 1, 2)) for name in ("min", "max", "mean", "std")}
+        assert set(stats[key]) == {*expected, "count"} and stats[key]["count"] == [len(frames)]
+        for name, values in expected.items():  # as LeRobot keeps them: channels first, levels from 0 to 1
+            assert_allclose(np.array(stats[key][name]), values.reshape(3, 1, 1), atol=1e-9)
+
+
+def test_a_killed_conversion_leaves_no_partial_file(tmp_path: Path) -> None:
+    folder = ResumableFolder(tmp_path / "out", "killed")
+    folder.begin()
+    (folder.partial / "videos").mkdir()
+    (folder.partial / "videos" / ".file-000.mp4.123.tmp").touch()  # as a process that is killed while it encodes
+    folder.begin()
+    folder.complete()
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+
+
 def test_episodes_in_several_files_are_found_again(tmp_path: Path) -> None:
     lengths = (5, 8, 6)
     made = [episode_from_frames(moving_square(str(n), count=count), TASKS[n]) for n, count in enumerate(lengths)]

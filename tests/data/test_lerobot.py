@@ -116,15 +116,24 @@ def test_a_camera_is_named_and_the_others_are_told(tmp_path: Path) -> None:
     assert {each.provenance.camera for each in open_dataset(f"{tmp_path}@observation.images.wrist").episodes} == {
         "wrist"
     }
+    assert not dataset_notes(f"{tmp_path}@all") and not dataset_notes(f"{tmp_path}@wrist")
     with pytest.raises(DataError, match="no camera 'top'; there are wrist, front: name one of them, or all"):
         open_dataset(f"{tmp_path}@top")
 
 
-@pytest.mark.parametrize("version", ["v1.6", "v4.0", None])
+def test_a_later_minor_version_is_read_and_noted(tmp_path: Path) -> None:
+    write_v3(tmp_path)
+    before = open_dataset(str(tmp_path)).episodes
+    write_info(tmp_path, "v3.0", codebase_version="v3.1")
+    assert [each.hash for each in open_dataset(str(tmp_path)).episodes] == [each.hash for each in before]
+    assert any("v3.1" in str(note) for note in dataset_notes(str(tmp_path)))
+
+
+@pytest.mark.parametrize("version", ["v1.6", "v4.0", "v3.", "v30", None])
 def test_a_version_that_is_not_read_is_said(version: str | None, tmp_path: Path) -> None:
     write_v2(tmp_path)
     write_info(tmp_path, "v2.1", codebase_version=version)
-    with pytest.raises(DataError, match=f"codebase_version must be one of v2.0, v2.1, v3.0, got {version!r}"):
+    with pytest.raises(DataError, match=f"codebase_version must be v2.0, v2.1 or v3.x, got {version!r}"):
         open_dataset(str(tmp_path))
 
 

@@ -1,6 +1,8 @@
 """`check` finds what people do, and `init` begins a dataset that `check` then leads to its end."""
 
+import difflib
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -56,6 +58,22 @@ def test_a_note_stops_no_run(videos: Path) -> None:
     row = {"file_name": "clip_7.mp4", "task": "lift it", "reward": 2, "operator": "Ada"}
     contents = open_dataset(str(write_rows(videos, [row, row])))
     assert len(contents.episodes) == 2 and not contents.problems
+
+
+def test_unknown_columns_are_compared_with_the_known_ones_once(videos: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[object] = []
+
+    class Counting(difflib.SequenceMatcher[str]):
+        def set_seq2(self, b: Sequence[str]) -> None:
+            compared.append(b)
+            super().set_seq2(b)
+
+    monkeypatch.setattr(difflib, "SequenceMatcher", Counting)
+    unknown = {f"sensor_{number}": number for number in range(30)}
+    row = {"file_name": "clip_7.mp4", "task": "lift it", "reward": 2, **unknown}
+    done = run_here("data", "check", str(write_rows(videos, [row | {"reward": 1 + n % 5} for n in range(40)])))
+    assert "keys that are not read: sensor_0, sensor_1" in done.stdout
+    assert sum(str(name).startswith("sensor_") for name in compared) == len(unknown)
 
 
 def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:

@@ -69,6 +69,14 @@ def test_a_table_says_what_is_in_the_videos(name: str, videos: Path) -> None:
         assert_array_equal(episode.frames[-1], frames[-1].to_ndarray(format="rgb24"))
 
 
+def test_two_columns_of_one_name_are_refused(videos: Path) -> None:
+    columns = {"video": ["clips/a.mp4"], "task": ["open it"], "reward": [5], "other": ["close it"]}
+    table = pa.table(columns).rename_columns(["video", "task", "reward", "task"])
+    pq.write_table(table, videos / "rows.parquet")
+    with pytest.raises(DataError, match="two columns are called 'task'; rename one of them"):
+        open_dataset(str(videos / "rows.parquet"))
+
+
 def test_bad_rows_are_told_by_their_line(videos: Path) -> None:
     lines = ["video,task,reward", "clips/a.mp4,open the drawer,9", "clips/c.mp4,open it,1", "clips/b.mp4,open, it,1"]
     (videos / "metadata.csv").write_text("\n".join([*lines, "../x.mp4,go,1", "clips/b.mp4,go,1"]))

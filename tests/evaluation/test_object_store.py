@@ -130,3 +130,32 @@ def test_a_run_in_googles_store_without_a_key_says_how_to_give_one(
     (tmp_path / "keys.json").write_text('{"type": "nonsense"}')
     with pytest.raises(RunError, match=r"cannot read gs://lab/mine.*access token.*then run the same command again"):
         evaluate(plan(tiny_data, Path("gs://lab/mine")))
+
+
+def test_a_changed_file_of_the_same_size_is_published(tiny_data: Path, store: Objects) -> None:
+    run = evaluate(plan(tiny_data, Path(ADDRESS), perturbations=("none",)))
+    for content in (b"<p>one</p>", b"<p>two</p>"):
+        (run.folder / "report.html").write_bytes(content)
+        run.publish()
+        assert store.stored["lab/runs/mine/report.html"] == content
+
+
+def test_a_reader_of_the_working_copy_sees_no_half_fetched_file(tiny_data: Path, store: Objects) -> None:
+    run = evaluate(plan(tiny_data, Path(ADDRESS), perturbations=("none",)))
+    before = (run.folder / "run.json").read_bytes()
+    with (run.folder / "run.json").open("rb") as reader:
+        store.stored["lab/runs/mine/run.json"] += b"\n"
+        open_run(ADDRESS)
+        assert reader.read() == before
+    assert (run.folder / "run.json").read_bytes() == before + b"\n"
+
+
+def test_shards_in_an_object_store_are_merged(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
+    whole = evaluate(plan(tiny_data, tmp_path / "whole", perturbations=("none",)))
+    shards = [f"s3://lab/runs/shard-{number}" for number in (1, 2)]
+    for number, address in enumerate(shards, start=1):
+        evaluate(plan(tiny_data, Path(address), perturbations=("none",), shard=f"{number}/2"))
+    shutil.rmtree(tmp_path / "cache")  # as on another machine
+    merged = rewardlab.runs_merge(shards, out="s3://lab/runs/merged")
+    assert without_time(merged.run).equals(without_time(whole))
+    assert "lab/runs/merged/summary.json" in store.stored

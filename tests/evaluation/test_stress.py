@@ -1,5 +1,6 @@
 """The runner with real files and real processes."""
 
+import importlib.metadata
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Never
 
+import cv2
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -614,3 +616,18 @@ def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_tr
         runs.append(rewardlab.stress(Eye(), data, out=tmp_path / most, **settings))
     assert without_time(runs[0]).equals(without_time(runs[1]))
     assert {t.status for t in scored(runs[0]) if t.model == "Eye"} == {"scored"}
+
+
+def test_opencv_from_another_package_is_recorded(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.metadata.distribution
+
+    def distribution(name: str) -> importlib.metadata.Distribution:
+        if name.startswith("opencv"):  # as where conda or the system brings OpenCV
+            raise importlib.metadata.PackageNotFoundError(name)
+        return found(name)
+
+    monkeypatch.setattr(importlib.metadata, "distribution", distribution)
+    run = rewardlab.stress("length", tiny_data, perturbations="none", limit=1, out=tmp_path, execution=IN_PROCESS)
+    assert cv2.__version__ in known(run.stored("run.json"))["versions"].values()

@@ -9,6 +9,7 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.data import open_dataset
 from tests.conftest import write_rows
+from tests.data.lerobot_writer import write_v2
 
 
 def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
@@ -44,6 +45,24 @@ def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, caps
     assert main(["relabel", str(broken), "--model", "length"]) == 4
     assert "mend it first" in capsys.readouterr().err
     assert not (tmp_path / "p.parquet").exists()
+
+
+def test_a_partial_copy_and_several_cameras_are_refused_with_what_to_do(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_v2(tmp_path / "data")
+    assert main(["relabel", f"{tmp_path / 'data'}@all", "--model", "length"]) == 2
+    assert "DATA@CAMERA" in capsys.readouterr().err
+    (tmp_path / "data" / "data" / "chunk-000" / "episode_000001.parquet").unlink()
+    assert main(["relabel", str(tmp_path / "data"), "--model", "length"]) == 2
+    said = capsys.readouterr().err
+    assert "episode 1 is not" in said and "copy" in said and "CAMERA" not in said
+
+
+def test_a_dataset_without_episodes_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "train.tfrecord").touch()
+    assert main(["relabel", str(tmp_path), "--model", "length"]) == 4
+    assert "holds no usable episode" in capsys.readouterr().err
 
 
 MODEL = """

@@ -68,13 +68,16 @@ class Catalog(MutableMapping[str, Entry]):
         del self.own[name]
 
 
+_QUOTED = 200  # characters of a wrong name that an error repeats
+
+
 def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
     """Return the entry called `name`, or say which names are close."""
     if name in catalog:
         return catalog[name]
     few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
     hint = did_you_mean(name, catalog).removesuffix(" ") or f"known: {few}"
-    raise PlanError(f"no {what} is called {name!r}; {hint}")
+    raise PlanError(f"no {what} is called {name[:_QUOTED]!r}{'...' * (len(name) > _QUOTED)}; {hint}")
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:

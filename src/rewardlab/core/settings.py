@@ -208,7 +208,7 @@ class CommandParser(argparse.ArgumentParser):
         if kind == "the following arguments are required":
             return f"{rest.replace(', ', ' and ')} must be given: {self.prog} {_usage(self.settings)}"
         if kind == "unrecognized arguments":
-            written = rest.split()[0].partition("=")[0]
+            written = next(iter(rest.split()), "").partition("=")[0]
             flags = [setting.flag for setting in self.settings if not setting.positional]
             near = did_you_mean(written, flags) if written.startswith("-") else ""
             return f"{self.prog} takes no {written!r}; {near}".rstrip("; ")

@@ -19,7 +19,7 @@ from rewardlab.data.envlogger import ENVLOGGER
 from rewardlab.data.hdf5 import HDF5
 from rewardlab.data.images import IMAGES
 from rewardlab.data.lerobot import LEROBOT
-from rewardlab.data.reading import only_camera
+from rewardlab.data.reading import CAMERAS, only_camera
 from rewardlab.data.rlds import RLDS
 from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
@@ -95,8 +95,10 @@ def data_check(data: Data) -> Contents:
 
 def dataset_notes(data: str | Path) -> tuple[Problem, ...]:
     """Return what is odd in a dataset and stops no run."""
-    readers, folder = _located(split_camera(str(data))[0])
-    return next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
+    name, camera = split_camera(str(data))
+    readers, folder = _located(name)
+    notes = next((reader.notes(folder) for reader in readers if reader.recognises(folder)), ())
+    return tuple(note for note in notes if not (camera and note.place == CAMERAS))
 
 
 def dataset_folder(name: str) -> Path:

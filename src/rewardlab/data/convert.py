@@ -272,6 +272,8 @@ class ResumableFolder:
             if not stated.exists():
                 with atomic_write(stated) as partial:
                     partial.write_text(self.identity, encoding="utf-8")
+            for rest in self.partial.rglob(".*.tmp"):  # of a conversion that was killed
+                rest.unlink(missing_ok=True)
         if stated.read_text(encoding="utf-8") != self.identity:
             raise PlanError(f"{self.partial} is what another conversion has left; finish that one, or remove it")
 

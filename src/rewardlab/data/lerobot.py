@@ -1,4 +1,4 @@
-"""LeRobot datasets: Parquet rows beside one video per episode (v2.0, v2.1) or per many episodes (v3.0).
+"""LeRobot datasets: Parquet rows beside one video per episode (v2.0, v2.1) or per many episodes (v3.x).
 
 Sections: dataset metadata, ground truth that rewardlab adds, list of episodes, rows of an episode, episodes.
 """
@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 # `meta/info.json`: the metadata of a dataset.
 
 INFO = Path("meta") / "info.json"
-VERSIONS = ("v2.0", "v2.1", "v3.0")
+_VERSION = re.compile(r"v2\.[01]|v3\.\d+")  # minor versions of 3 keep what is read here
+_NEWEST = "v3.0"  # of those that were tried
 _DEPTH = ("is_depth_map", "video.is_depth_map")  # keys that mark depth maps in new and older datasets
 _FIELD = re.compile(r"\{(\w+)(?::0?(\d)d)?\}")  # as in {episode_index:06d}
 
@@ -63,7 +64,7 @@ class DatasetInfo:
     @property
     def is_v3(self) -> bool:
         """Tell whether files hold several episodes."""
-        return self.version == "v3.0"
+        return self.version.startswith("v3.")
 
     def data_file(self, values: Mapping[str, int | str]) -> Path:
         """Return the file of rows that the template and these values name."""
@@ -84,8 +85,8 @@ def read_dataset_info(folder: Path) -> DatasetInfo:
     if not isinstance(info, dict):
         raise DataError(f"{INFO}: expected an object, got {type(info).__name__}; copy the dataset again")
     version, chunk_size = info.get("codebase_version"), info.get("chunks_size", 1000)
-    if version not in VERSIONS:
-        what = f"codebase_version must be one of {', '.join(VERSIONS)}, got {shown(version)}"
+    if not isinstance(version, str) or not _VERSION.fullmatch(version):
+        what = f"codebase_version must be v2.0, v2.1 or v3.x, got {shown(version)}"
         raise DataError(f"{INFO}: {what}; convert the dataset with the scripts of LeRobot")
     fps = valid_fps(str(INFO), info.get("fps"))
     if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
@@ -457,7 +458,7 @@ def read_camera(folder: Path, wanted: str) -> Contents:
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
-    """Return notes on which camera is read, and how many of the listed episodes are not in this copy."""
+    """Return notes on the camera that is read, listed episodes that are not in this copy, and an unknown version."""
     try:
         info = read_dataset_info(folder)
         listed, present = _entries_with_data(info)
@@ -467,12 +468,14 @@ def notes(folder: Path) -> tuple[Problem, ...]:
     if len(present) < listed:
         what = f"{listed - len(present)} of {listed} listed episodes have no data file here and are left out"
         found = (*found, Problem("episodes", what))
+    if info.is_v3 and info.version != _NEWEST:
+        found = (*found, Problem("codebase_version", f"{info.version} is read as {_NEWEST}, the newest version known"))
     return found
 
 
 LEROBOT = Reader(
     "lerobot",
-    "LeRobot v2.0, v2.1 and v3.0: meta/info.json, Parquet rows and videos, or images in the rows; several cameras",
+    "LeRobot v2.0, v2.1 and v3.x: meta/info.json, Parquet rows and videos, or images in the rows; several cameras",
     "meta/info.json of a LeRobot dataset",
     recognises,
     partial(read_camera, wanted=""),

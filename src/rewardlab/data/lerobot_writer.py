@@ -6,7 +6,7 @@ Columns of the table of episodes that begin with `truth/` are ours; LeRobot leav
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain, groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,23 @@ def _measures(column: Any) -> WrittenRow:
     return {what: [float(value)] for what, value in found.items()}
 
 
+def _pixel_moments(levels: Any) -> list[list[int]]:
+    """Return what the statistics of pixels are made of, from how often each channel has each level."""
+    every, present = np.arange(256), levels > 0
+    ends = present.argmax(axis=1), 255 - present[:, ::-1].argmax(axis=1)
+    moments: list[list[int]] = np.stack([*ends, levels.sum(axis=1), levels @ every, levels @ every**2]).tolist()
+    return moments
+
+
+def _pixel_measures(moments: Any, count: int) -> WrittenRow:
+    """Return what LeRobot keeps of a camera: by channel, with levels from 0 to 1."""
+    least, most, pixels, total, squares = np.moveaxis(moments, 1, 0)
+    mean = total.sum(axis=0) / pixels.sum(axis=0)
+    variance = np.maximum(squares.sum(axis=0) / pixels.sum(axis=0) - mean**2, 0)
+    found = {"min": least.min(axis=0), "max": most.max(axis=0), "mean": mean, "std": np.sqrt(variance)}
+    return {**{what: (values / 255).reshape(-1, 1, 1).tolist() for what, values in found.items()}, "count": [count]}
+
+
 def dataset_info(rows: Sequence[WrittenRow], shapes: dict[str, tuple[int, ...]], tasks: list[str]) -> WrittenRow:
     """Return what `meta/info.json` holds."""
     fps = rows[0]["fps"]
@@ -120,10 +137,16 @@ def write_batch(folder: Path, batch: Batch) -> list[WrittenRow]:
     """Write the video of every camera; the rows of data are written at the end, when all tasks are known."""
     place = {"chunk_index": batch.number // FILES_PER_CHUNK, "file_index": batch.number % FILES_PER_CHUNK}
     keys = [f"observation.images.{camera}" for camera in batch.rollouts[0].cameras]
-    sizes = [_write_video(folder / VIDEO_PATH.format(video_key=key, **place), batch, i) for i, key in enumerate(keys)]
-    shapes = dict(zip(keys, sizes, strict=True))
+    made = {
+        key: _write_video(folder / VIDEO_PATH.format(video_key=key, **place), batch, view)
+        for view, key in enumerate(keys)
+    }
+    shapes = {key: shape for key, (shape, _) in made.items()}
     starts = np.cumsum([0, *(len(rollout.first.clip) for rollout in batch.rollouts)])[:-1].tolist()
-    return [_row(rollout, place, shapes, start) for rollout, start in zip(batch.rollouts, starts, strict=True)]
+    return [
+        _row(rollout, place, shapes, start) | {"pixels": {key: moments[number] for key, (_, moments) in made.items()}}
+        for number, (rollout, start) in enumerate(zip(batch.rollouts, starts, strict=True))
+    ]
 
 
 def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
@@ -148,13 +171,14 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
     write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
         write_parquet(progress_table([(row["length"], row["progress"]) for row in rows]), folder / PROGRESS_FILE)
-    columns = _columns(rows, indices, 0, 0)  # of numbers; the statistics of pixels are left to LeRobot
-    _write_json(folder / "meta" / "stats.json", {name: _measures(column) for name, column in columns.items()})
+    stats = {key: _pixel_measures(np.array([row["pixels"][key] for row in rows]), int(starts[-1])) for key in shapes}
+    stats |= {name: _measures(column) for name, column in _columns(rows, indices, 0, 0).items()}
+    _write_json(folder / "meta" / "stats.json", stats)
     _write_json(folder / INFO, dataset_info(rows, shapes, tasks))
 
 
-def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
-    """Write what one camera saw of all rollouts, and return height, width and channels."""
+def _write_video(path: Path, batch: Batch, view: int) -> tuple[tuple[int, int, int], list[list[list[int]]]]:
+    """Write what one camera saw of all rollouts; return height, width and channels, and the moments of each rollout."""
     from rewardlab.core.video_encoding import encode_pieces  # here: PyAV is slow to load
 
     clips = [rollout.views[view].clip for rollout in batch.rollouts]
@@ -164,18 +188,22 @@ def _write_video(path: Path, batch: Batch, view: int) -> tuple[int, int, int]:
     fps = clips[0].fps
     times = None if fps == round(fps) else np.arange(sum(map(len, clips))) / fps
 
+    levels = np.zeros((len(clips), shape[-1], 256), np.int64)
+
     def pieces() -> Iterator[Frames]:
-        for piece in chain.from_iterable(map(frame_pieces, clips)):
+        for number, piece in ((number, piece) for number, clip in enumerate(clips) for piece in frame_pieces(clip)):
             if piece.shape[1:] != shape:
                 raise DataError(
                     f"{path.name}: frames of {piece.shape[1:]} and {shape}; LeRobot has one size per camera"
                 )
+            for frame, channel in product(piece, range(shape[-1])):
+                levels[number, channel] += np.bincount(frame[..., channel].ravel(), minlength=256)
             yield piece
 
     with atomic_write(path) as partial:
         encode_pieces(pieces(), partial, fps, times=times, key_frames=starts)
     height, width, channels = shape
-    return height + height % 2, width + width % 2, channels
+    return (height + height % 2, width + width % 2, channels), list(map(_pixel_moments, levels))
 
 
 def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, int, int]], start: int) -> WrittenRow:

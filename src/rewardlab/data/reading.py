@@ -12,6 +12,7 @@ from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.safe_files import text_lines
 
 ALL_CAMERAS = "all"
+CAMERAS = "cameras"  # the place of the note which camera is read where none is named
 _CLOSE_UP = re.compile("wrist|hand|gripper|depth", re.IGNORECASE)  # cameras that do not show what was achieved
 
 
@@ -46,7 +47,7 @@ def camera_note(cameras: Sequence[str]) -> tuple[Problem, ...]:
         return ()
     (read,) = choose_cameras(cameras, "")
     others = ", ".join(short_name(name) for name in cameras if name != read)
-    return (Problem("cameras", f"{short_name(read)} is read; others by DATA@NAME, or DATA@all: {others}"),)
+    return (Problem(CAMERAS, f"{short_name(read)} is read; others by DATA@NAME, or DATA@all: {others}"),)
 
 
 def only_camera(contents: Contents, wanted: str) -> Contents:

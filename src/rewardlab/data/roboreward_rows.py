@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
@@ -61,13 +62,14 @@ def parse_bounded_row(text: str, most_bytes: int | None = None, parse: Callable[
 
 def misnamed(row: Row) -> dict[str, str]:
     """Return the keys that are not read beside the key that each seems to stand for, where the row lacks that one."""
-    found = {}
-    for key in (key for key in row if key not in KEYS):
-        close = get_close_matches(key, KEYS, n=1, cutoff=_CLOSE)
-        meant = OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
-        if meant is not None and meant not in row:
-            found[key] = meant
-    return found
+    pairs = ((key, _known_key(key)) for key in row if key not in KEYS)
+    return {key: meant for key, meant in pairs if meant is not None and meant not in row}
+
+
+@lru_cache(maxsize=1 << 16)  # rows repeat their keys, and the comparison is slow
+def _known_key(key: str) -> str | None:
+    close = get_close_matches(key, KEYS, n=1, cutoff=_CLOSE)
+    return OTHER_WORDS.get(key.lower()) or (close[0] if close else None)
 
 
 def require(row: Row, key: str) -> None:
@@ -204,7 +206,7 @@ def _lacking(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     without = [number for number, row in rows if all(row.get(label) is None for label in labels)]
     if without:
         yield Problem(_lines(without), "neither reward (1 to 5) nor success (true or false): nothing is measured")
-    unknown = {key for _, row in rows for key in row if key not in KEYS and key not in misnamed(row)}
+    unknown = {key for _, row in rows for key in row.keys() - misnamed(row).keys() - set(KEYS)}
     if unknown:
         yield Problem("keys that are not read", few(sorted(unknown)))
     named = {str(row.get("file_name")) for _, row in rows}

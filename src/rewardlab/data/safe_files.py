@@ -3,6 +3,7 @@
 import os
 import stat
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
@@ -158,6 +159,9 @@ def opened_parquet(folder: Path, path: Path) -> "Iterator[pyarrow.parquet.Parque
     try:
         with open_regular(path) as file:
             schema = pq.read_schema(file)
+            twice = next((name for name, count in Counter(schema.names).items() if count > 1), None)
+            if twice is not None:
+                raise DataError(f"{path}: two columns are called {shown(twice)}; rename one of them")
             texts = [field.name for field in schema if pa.types.is_string(field.type)]
             file.seek(0)
             yield pq.ParquetFile(file, read_dictionary=texts)  # so that a text repeated a million times is held once

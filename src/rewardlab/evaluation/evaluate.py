@@ -14,6 +14,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import cv2
+
 from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, Interrupted, StoppedByModel, StopRun
@@ -208,7 +210,8 @@ def start_scoring(
         "trials": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": {"rewardlab": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in ("numpy", "scipy", "opencv-python-headless", "av", "pyarrow")},
+        | {name: version(name) for name in ("numpy", "scipy", "av", "pyarrow")}
+        | {"opencv": cv2.__version__},  # several packages bring it
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
     return start_run(_folder(plan, context, identity), record)

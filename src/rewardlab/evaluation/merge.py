@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.run import RECORD, SUMMARY, Run, start_run
+from rewardlab.core.run import RECORD, SUMMARY, Run, open_run, start_run
 from rewardlab.core.run_files import plan_differences, read_part
 from rewardlab.core.settings import Help
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
 
-_SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv-python-headless", "av")  # versions that numbers may depend on
+_SAME_MACHINE = ("rewardlab", "numpy", "scipy", "opencv", "av")  # versions that numbers may depend on
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,9 @@ def runs_merge(
         rewardlab runs merge runs/shard-1 runs/shard-2 --out runs/whole
         rewardlab report runs/whole
     """
-    folders = dict.fromkeys(run.folder if isinstance(run, Run) else Path(run) for run in runs)
-    if len(folders) < 2:
+    shards = list(dict.fromkeys(run if isinstance(run, Run) else open_run(run) for run in runs))
+    if len(shards) < 2:
         raise PlanError("name at least two run folders to put together")
-    shards = [Run(folder) for folder in folders]
     _require_one_plan(shards)
     _require_agreement(shards)
     whole = start_run(Path(out), _whole(shards[0].stored(RECORD) or {}))

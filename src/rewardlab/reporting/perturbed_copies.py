@@ -1,6 +1,6 @@
 """Command `data perturb`: perturbed copies of a dataset, or contact sheets."""
 
-import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +10,7 @@ import numpy as np
 from rewardlab.core.episode import rearrange
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.settings import Data, Help, Seed, several
-from rewardlab.core.storage import writable
+from rewardlab.core.storage import read_journal, writable
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import write_episode
@@ -68,8 +68,10 @@ def write_copies(shown: "TrialReplay", severities: tuple[int, ...], out: Path) -
     """Write every perturbed copy that is missing; yield the file name of each, or why it was left out."""
     with writable(out):
         out.mkdir(parents=True, exist_ok=True)
-    written = (out / METADATA).read_text(encoding="utf-8") if (out / METADATA).exists() else ""
-    present = {json.loads(line)["file_name"] for line in written.splitlines() if line.strip()}
+    path = out / METADATA
+    if path.exists():  # a row that a killed run has torn is written again
+        os.truncate(path, path.read_bytes().rfind(b"\n") + 1)
+    present = {row["file_name"] for row in read_journal(path, ("file_name",))}
     for episode in shown.episodes.values():
         for name in shown.context.perturbations:
             for severity in severities:

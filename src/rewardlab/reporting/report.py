@@ -58,7 +58,9 @@ def report(
     if not opened:
         raise PlanError("name at least one run folder")
     page = opened[0].page if len(opened) == 1 else Path("report.html")
-    written = write_report(opened, Path(out) if out else page, allow_code=allow_code)
+    if out:
+        page = Path(out) if Path(out).suffix else Path(f"{out}.html")  # what else is written has a folder of that name
+    written = write_report(opened, page, allow_code=allow_code)
     if written == opened[0].page:
         opened[0].publish()
     return written

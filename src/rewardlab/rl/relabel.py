@@ -146,8 +146,14 @@ def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
             f"{data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
             "through the whole dataset, so mend it first"
         )
+    if not contents.episodes:
+        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     named = [_NUMBERED.match(episode.id) for episode in contents.episodes]
     numbers = [int(found[1]) if found else place for place, found in enumerate(named)]
-    if numbers != list(range(len(numbers))):
-        raise PlanError(f"the episodes of {data} must be 0, 1, 2, ..., each once; name one camera as DATA@CAMERA")
+    if len(set(numbers)) < len(numbers):
+        raise PlanError(f"{data} has one episode several times; name one camera as DATA@CAMERA")
+    gap = next((place for place, number in enumerate(numbers) if number != place), None)
+    if gap is not None:
+        what = f"episode {gap} is not in its place in {data}, and frames are counted through the whole dataset"
+        raise PlanError(f"{what}; copy every episode of the dataset here, in order")
     return contents.episodes[:limit]
