@@ -6,14 +6,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.episode import Episode
+from rewardlab.core.episode import Episode, FramePolicy
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.data.video import FramePolicy, frame_policy
+from rewardlab.data.video import frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import name_model
 from rewardlab.models.contract import Budget as ModelBudget
