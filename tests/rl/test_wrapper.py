@@ -1,6 +1,6 @@
 """The gymnasium wrappers: any model's reward in place of the environment's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, ClassVar
 
@@ -210,6 +210,26 @@ def test_a_vector_in_processes_pays_the_same() -> None:
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:
     check_env(ModelReward(Corridor(), "length:6", RewardStream("go right")), skip_render_check=True)
+
+
+@pytest.fixture
+def registered() -> Iterator[str]:
+    name = "rewardlab/Corridor-v0"
+    gymnasium.register(name, entry_point=Corridor)
+    yield name
+    del gymnasium.registry[name]
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
+@pytest.mark.parametrize("model", ["length:6", Position()], ids=["name", "object"])
+def test_gymnasium_checks_and_makes_again_what_wraps_a_made_environment(registered: str, model: Any) -> None:
+    env = ModelReward(
+        gymnasium.make(registered, render_mode="rgb_array"), model, RewardStream("go right", mode="frame")
+    )
+    check_env(env)
+    again = gymnasium.make(env.spec)
+    assert isinstance(again, ModelReward) and again.stream is not env.stream
+    assert rollout(again, ALL_RIGHT) == rollout(env, ALL_RIGHT)
 
 
 def test_what_cannot_work_is_said_at_once() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
 from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
@@ -59,7 +60,7 @@ def open_timed_model(model: str | RewardModel) -> TimedModel:
     return TimedModel(named.build())
 
 
-class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """An environment whose reward comes from a model's scores of its frames; `info` keeps the environment's own reward.
 
     The frame is the image `image_key` of a dict of observations; without a key the environment renders it.
@@ -69,7 +70,9 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, env: "gymnasium.Env[Any, Any]", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
     ) -> None:
-        super().__init__(env)
+        # no copies: a model may be large, and the stream is not changed
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, model=model, stream=stream, image_key=image_key)
+        gymnasium.Wrapper.__init__(self, env)
         _require_frames(env.render_mode, image_key)
         self.image_key = image_key
         self.timed = open_timed_model(model)
