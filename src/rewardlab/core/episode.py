@@ -65,6 +65,11 @@ class InMemoryFrames:
 
     def read(self, indices: Indices) -> Frames:
         """Return these frames; the same array, not a copy, when they are all of them in order."""
+        missing = np.setdiff1d(indices, self.kept)
+        if len(missing):
+            raise DataError(
+                f"frame {missing[0]} of {self.count} is not in memory; hold it too, or read it from its source"
+            )
         rows = np.searchsorted(self.kept, indices)
         if len(rows) == len(self.kept) and np.array_equal(rows, np.arange(len(rows))):
             return self.pixels
