@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -84,3 +84,23 @@ def test_the_network_scores_clips_of_several_sizes_in_batches(tiny_data: Path, t
     episodes = [*rewardlab.open_dataset(tiny_data).episodes[:2], *rewardlab.open_dataset("sample").episodes[:1]]
     check_model(rewardlab.load_model(name), episodes)
     assert stressed(name, tiny_data, tmp_path / "run").summary.outcomes(name).failed == 0
+
+
+class Greying:
+    """A model that prepares its frames in place."""
+
+    def score(self, episodes: Sequence[rewardlab.Episode]) -> list[rewardlab.Score]:
+        return [self._score(episode.frames) for episode in episodes]
+
+    def _score(self, frames: np.ndarray) -> rewardlab.Score:
+        frames[..., 0] = frames[..., 1]
+        return rewardlab.Score(3.0)
+
+
+@pytest.mark.parametrize("source", ["video", "array"])
+def test_a_model_that_writes_to_its_frames_breaks_the_contract(tiny_data: Path, source: str) -> None:
+    episodes = rewardlab.open_dataset(tiny_data).episodes
+    if source == "array":
+        episodes = tuple(rewardlab.episode_from_frames(each.frames, each.instruction) for each in episodes)
+    with pytest.raises(ValueError, match="read-only"):
+        check_model(Greying(), episodes)

@@ -6,6 +6,7 @@ from rewardlab.core.episode import (
     GrowingClip,
     Label,
     episode_from_frames,
+    hold_frames,
     level_of_progress,
     rearrange,
     show_only,
@@ -47,6 +48,14 @@ def test_new_pixels_of_another_length_are_refused() -> None:
 def test_frames_of_another_kind_are_refused(bad: np.ndarray) -> None:
     with pytest.raises(DataError, match=r"uint8 of shape \(T, H, W, 3\)"):
         episode_from_frames(bad, "do it")
+
+
+def test_a_frame_that_is_not_in_memory_is_an_error_and_not_its_neighbour() -> None:
+    held = hold_frames(EPISODE.clip, np.array([0, 2, 4])).source
+    assert held.read(np.array([4, 0, 4]))[:, 0, 0, 0].tolist() == [4, 0, 4]
+    for index in (1, 5, -1):
+        with pytest.raises(DataError, match=f"frame {index} of 6 is not in memory"):
+            held.read(np.array([0, index]))
 
 
 def test_a_blind_episode_tells_nothing_but_frames_text_and_time() -> None:

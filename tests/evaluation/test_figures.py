@@ -1,9 +1,11 @@
 """Paper figures: nothing is cut off, the same figure is the same file, and without matplotlib one sentence says so."""
 
+import re
 import subprocess
 import sys
 import xml.etree.ElementTree as ElementTree
 from importlib import import_module
+from math import nan
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,7 @@ from rewardlab.reporting.figures import (
     severity_axis,
 )
 from rewardlab.reporting.report import write_figures
-from rewardlab.reporting.svg_charts import Line, SeverityCurves
+from rewardlab.reporting.svg_charts import Axes, Line, SeverityCurves, line_chart
 
 NAMES = ("mine", "a model with a rather long name", "constant", "$HOME $PATH", "hf:" + "very/" * 30, "f", "g", "h")
 
@@ -167,3 +169,11 @@ def test_without_matplotlib_everything_but_the_figures_is_written_and_one_senten
     names = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")}
     assert {"run/table1.csv", "run/report.html", "run/report/numbers.csv", "study/claims.md"} <= names
     assert not [name for name in names if name.endswith((".svg", ".png"))]
+
+
+@pytest.mark.parametrize("y", [(nan, 0.5, 1), (nan, nan, 1), (nan, 0.5, nan), (0.5, nan, 1), (nan, nan, nan)])
+def test_a_line_with_missing_values_is_a_valid_path_wherever_they_are(y: tuple[float, ...]) -> None:
+    line = Line("mine", (0, 1, 2), y, low=y, high=y)
+    paths = re.findall(r' d="([^"]*)"', line_chart([line], Axes(right=2), "a chart"))
+    number = r"-?\d+(\.\d+)? -?\d+(\.\d+)?"
+    assert paths and all(re.fullmatch(rf"(M{number}(L{number})*Z?)+", path) for path in paths), paths

@@ -1,6 +1,7 @@
 """The gymnasium wrappers: any model's reward in place of the environment's."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.rl.reward_stream import RewardStream
 from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
-from tests.narrowing import of_type
+from tests.narrowing import known, of_type
 
 STEPS = 6
 
@@ -46,6 +47,24 @@ class Corridor(gymnasium.Env[Any, Any]):
         frame = np.full((16, 32, 3), 30, np.uint8)
         frame[4:12, 4 * self.cell : 4 * self.cell + 4] = 250
         return frame
+
+
+class FilmedCorridor(Corridor):
+    """The same with its picture among the observations, and an episode as long as one likes."""
+
+    def __init__(self, steps: int = STEPS) -> None:
+        super().__init__(render_mode=None)
+        self.steps = steps
+        image = gymnasium.spaces.Box(0, 255, (16, 32, 3), np.uint8)
+        self.observation_space = gymnasium.spaces.Dict({"cell": self.observation_space, "image": image})
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        cell, info = super().reset(seed=seed, options=options)
+        return {"cell": cell, "image": self.render()}, info
+
+    def step(self, action: int) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        cell, reward, terminated, _, info = super().step(action)
+        return {"cell": cell, "image": self.render()}, reward, terminated, self.time == self.steps, info
 
 
 class Position:
@@ -124,6 +143,19 @@ def test_a_long_episode_keeps_a_bounded_number_of_frames() -> None:
     assert len(clip) <= 3 and (clip.positions[0], clip.positions[-1]) == (0, STEPS)
 
 
+@pytest.mark.parametrize(("frames", "most"), [("uniform:16", 16), ("fps:0.1", 8), ("all", 512)])
+def test_a_scored_clip_has_the_frames_of_the_policy_up_to_the_last_and_no_others(frames: str, most: int) -> None:
+    stream = RewardStream("go right", frames=frames)
+    for number in range(700):
+        stream.add(np.full((2, 2, 3), number % 256, np.uint8))
+        clip = stream.episode().clip
+        assert (clip.positions[0], clip.positions[-1]) == (0, number)
+        assert len(clip) == clip.source.count <= most, "frames that are not shown are neither stacked nor hashed"
+        if number % 100 == 99:
+            assert clip.read()[:, 0, 0, 0].tolist() == (clip.positions % 256).tolist()
+    assert len(clip) > most // 2
+
+
 def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
     model = Position()
     stream = RewardStream("go right")
@@ -137,9 +169,69 @@ def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
     assert env.step(np.array([1, 0]))[1] == pytest.approx([0.2, 0.0])
 
 
+@pytest.mark.parametrize("autoreset", ["NextStep", "SameStep", "Disabled"])
+@pytest.mark.parametrize("mode", ["difference", "final"])
+def test_episodes_of_a_vector_pay_what_they_pay_alone_however_they_are_reset(autoreset: str, mode: Any) -> None:
+    lengths, stream = (6, 4), RewardStream("go right", mode=mode, success_bonus=2)
+    makers = [partial(FilmedCorridor, length) for length in lengths]
+    vector = gymnasium.vector.SyncVectorEnv(makers, autoreset_mode=autoreset)
+    env = VectorModelReward(vector, Position(), stream, image_key="image")
+    env.reset(seed=0)
+    paid: list[list[float]] = [[], []]
+    successes: list[list[bool]] = [[], []]
+    for _ in range(20):
+        _, rewards, _, truncated, infos = env.step(np.array([1, 1]))
+        for index in range(2):
+            paid[index].append(rewards[index])
+            successes[index].append(bool(infos[INFO]["success"][index]))
+        if autoreset == "Disabled" and truncated.any():
+            env.reset(options={"reset_mask": truncated})
+    for length, got, succeeded in zip(lengths, paid, successes, strict=True):
+        alone, noted = rollout(ModelReward(FilmedCorridor(length), Position(), stream, image_key="image"), [1] * length)
+        expected, goals = list(alone), [info["success"] for info in noted]
+        if autoreset == "NextStep":  # the step that resets
+            expected, goals = [*expected, 0.0], [*goals, False]
+        assert got == pytest.approx((expected * 20)[:20])
+        assert succeeded == (goals * 20)[:20]
+
+
+def test_a_vector_in_processes_pays_the_same() -> None:
+    vector = gymnasium.vector.AsyncVectorEnv(
+        [partial(FilmedCorridor, 3)] * 2, autoreset_mode="SameStep", context="spawn"
+    )
+    env = VectorModelReward(vector, Position(), RewardStream("go right"), image_key="image")
+    try:
+        env.reset(seed=0)
+        paid = [env.step(np.array([1, 0]))[1].tolist() for _ in range(7)]
+    finally:
+        env.close()
+    assert np.array(paid) == pytest.approx(np.array([[0.2, 0.0]] * 7))
+
+
 @pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
 def test_gymnasium_finds_nothing_wrong_with_it() -> None:
     check_env(ModelReward(Corridor(), "length:6", RewardStream("go right")), skip_render_check=True)
+
+
+@pytest.fixture
+def registered() -> Iterator[str]:
+    name = "rewardlab/Corridor-v0"
+    make: Any = Corridor
+    gymnasium.register(name, entry_point=make)
+    yield name
+    del gymnasium.registry[name]
+
+
+@pytest.mark.filterwarnings("ignore:.*is different from the unwrapped version")  # it is a wrapper, on purpose
+@pytest.mark.parametrize("model", ["length:6", Position()], ids=["name", "object"])
+def test_gymnasium_checks_and_makes_again_what_wraps_a_made_environment(registered: str, model: Any) -> None:
+    env = ModelReward(
+        gymnasium.make(registered, render_mode="rgb_array"), model, RewardStream("go right", mode="frame")
+    )
+    check_env(env)
+    again = gymnasium.make(known(env.spec))
+    assert isinstance(again, ModelReward) and again.stream is not env.stream
+    assert rollout(again, ALL_RIGHT) == rollout(env, ALL_RIGHT)
 
 
 def test_what_cannot_work_is_said_at_once() -> None:
@@ -147,6 +239,11 @@ def test_what_cannot_work_is_said_at_once() -> None:
         ModelReward(Corridor(render_mode=None), "length", RewardStream("go right"))
     with pytest.raises(PlanError, match="answers from the truth"):
         ModelReward(Corridor(), "oracle", RewardStream("go right"))
+    vector = gymnasium.vector.SyncVectorEnv([Corridor], autoreset_mode="SameStep")
+    with pytest.raises(PlanError, match="cannot render the final frame"):
+        VectorModelReward(vector, "length", RewardStream("go right"))
+    with pytest.raises(PlanError, match="frames must be uniform:N"):
+        RewardStream("go right", frames="some")
     with pytest.raises(PlanError, match="mode must be one of"):
         RewardStream("go right", mode="best")  # type: ignore[arg-type]
     with pytest.raises(PlanError, match="needs an instruction"):

@@ -16,6 +16,7 @@ Frames = NDArray[np.uint8]  # (T, H, W, 3), RGB
 Indices = NDArray[np.int64]
 # When frames are shown, counted in frames of the stream: whole numbers where they come evenly, else fractions.
 Positions = NDArray[np.int64] | NDArray[np.float64]
+FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
 LEVELS = (1, 2, 3, 4, 5)
 SUCCESS_THRESHOLD = 4.5  # levels from here on round to 5, which is success
@@ -64,6 +65,11 @@ class InMemoryFrames:
 
     def read(self, indices: Indices) -> Frames:
         """Return these frames; the same array, not a copy, when they are all of them in order."""
+        missing = np.setdiff1d(indices, self.kept)
+        if len(missing):
+            raise DataError(
+                f"frame {missing[0]} of {self.count} is not in memory; hold it too, or read it from its source"
+            )
         rows = np.searchsorted(self.kept, indices)
         if len(rows) == len(self.kept) and np.array_equal(rows, np.arange(len(rows))):
             return self.pixels
@@ -212,10 +218,12 @@ class GrowingClip:
             last = self.count - 1
             self._held = {at: held for at, held in self._held.items() if at % self._stride == 0 or at == last}
 
-    def clip(self) -> Clip:
-        """Return the clip so far; frames that are appended later are not part of it."""
-        source = FrameSequence(tuple(self._held.values()))
-        return Clip(source, np.arange(source.count), np.array(self.positions, np.int64), self.fps)
+    def clip(self, policy: FramePolicy | None = None) -> Clip:
+        """Return the clip so far, or what a policy shows of it; frames that are appended later are not part of it."""
+        held = np.array(self.positions, np.int64)
+        shown = held if policy is None else held[policy(held, self.fps)]
+        source = FrameSequence(tuple(self._held[at] for at in shown.tolist()))
+        return Clip(source, np.arange(source.count), shown, self.fps)
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ import numpy as np
 from rewardlab.core.episode import (
     Clip,
     Episode,
+    FramePolicy,
     Frames,
     FrameSource,
     Indices,
@@ -37,9 +38,6 @@ from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, ope
 
 if TYPE_CHECKING:
     from av import VideoFrame
-
-
-FramePolicy = Callable[[Positions, float], Indices]  # (when each frame comes, fps) -> which ones to show
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from rewardlab.core.episode import Episode
+from rewardlab.core.episode import Episode, FramePolicy
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
@@ -17,7 +17,7 @@ from rewardlab.core.terminal import loading
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import DATASETS
-from rewardlab.data.video import FramePolicy, frame_policy
+from rewardlab.data.video import frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.contract import Budget as ModelBudget

@@ -3,9 +3,10 @@
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-from rewardlab.core.episode import Episode, Frames, GrowingClip, is_success
+from rewardlab.core.episode import Episode, FramePolicy, Frames, GrowingClip, is_success
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure
+from rewardlab.data.video import frame_policy
 
 RewardMode = Literal["final", "frame", "difference"]
 
@@ -26,11 +27,13 @@ class RewardStream:
     every: int = 1  # steps between two scores
     discount: float = 1.0  # of `difference`
     fps: float = 10.0
+    frames: str = "uniform:16"  # which of the frames that are kept the model sees, as `--frames`
     max_frames: int = 512  # of an episode that are kept, the first and the last among them
     progress: float = field(default=0.0, init=False)
     level: float | None = field(default=None, init=False)  # None before the first score
     abstained: int = field(default=0, init=False)
     _clip: GrowingClip = field(init=False)
+    _policy: FramePolicy = field(init=False)
     _gave_bonus: bool = field(default=False, init=False)
     _before: float = field(default=0.0, init=False)  # progress after the last step
 
@@ -42,6 +45,7 @@ class RewardStream:
         if self.every < 1 or self.max_frames < 2 or not 0 < self.discount <= 1 or self.fps <= 0:
             raise PlanError("every must be 1 or more, max_frames 2 or more, discount in (0, 1] and fps above 0")
         self._clip = GrowingClip(self.fps, self.max_frames)
+        self._policy = frame_policy(self.frames)
 
     def add(self, frame: Frames) -> None:
         """Add the frame of one step; the first one is that of the reset."""
@@ -52,8 +56,8 @@ class RewardStream:
         return ended or (self.mode != "final" and (self._clip.count - 1) % self.every == 0)
 
     def episode(self) -> Episode:
-        """Return the clip so far."""
-        return Episode("", self.instruction, self._clip.clip())
+        """Return the clip so far, as the model sees it."""
+        return Episode("", self.instruction, self._clip.clip(self._policy))
 
     def update(self, answer: Answer) -> None:
         """Update level and progress from the model's answer; a Failure leaves both as they are."""

@@ -10,6 +10,8 @@ from typing import Any
 
 import gymnasium
 import numpy as np
+from gymnasium.utils import RecordConstructorArgs
+from gymnasium.vector import AutoresetMode
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, Frames
@@ -58,7 +60,7 @@ def open_timed_model(model: str | RewardModel) -> TimedModel:
     return TimedModel(named.build())
 
 
-class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
+class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """An environment whose reward comes from a model's scores of its frames; `info` keeps the environment's own reward.
 
     The frame is the image `image_key` of a dict of observations; without a key the environment renders it.
@@ -68,7 +70,9 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
     def __init__(
         self, env: "gymnasium.Env[Any, Any]", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
     ) -> None:
-        super().__init__(env)
+        # no copies: a model may be large, and the stream is not changed
+        RecordConstructorArgs.__init__(self, _disable_deepcopy=True, model=model, stream=stream, image_key=image_key)
+        gymnasium.Wrapper.__init__(self, env)
         _require_frames(env.render_mode, image_key)
         self.image_key = image_key
         self.timed = open_timed_model(model)
@@ -99,7 +103,7 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class VectorModelReward(gymnasium.vector.VectorWrapper):
-    """The same for several environments: all clips that are due at a step are scored in one batch."""
+    """The same for several environments, in any autoreset mode: all clips due at a step are scored in one batch."""
 
     def __init__(
         self, env: "gymnasium.vector.VectorEnv", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
@@ -107,27 +111,34 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         super().__init__(env)
         _require_frames(env.render_mode, image_key)
         self.image_key = image_key
+        self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        if self._autoreset is AutoresetMode.SAME_STEP and not image_key:
+            raise PlanError(
+                "an environment that resets in the step that ends an episode cannot render the final frame; make it "
+                "with another autoreset_mode, or name the image among its observations in image_key"
+            )
         self.timed = open_timed_model(model)
         self.streams = [replace(stream) for _ in range(env.num_envs)]
-        self._ended = np.zeros(env.num_envs, bool)
+        self._resetting = np.zeros(env.num_envs, bool)  # those whose next step is a reset
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Start an episode in every environment."""
+        """Start an episode in every environment, or in those of `reset_mask`."""
+        restarted = np.array((options or {}).get("reset_mask", np.ones(self.num_envs, bool)))
         observations, infos = self.env.reset(seed=seed, options=options)
-        self.streams = [replace(stream) for stream in self.streams]
-        for stream, frame in zip(self.streams, self._frames(observations), strict=True):
-            stream.add(frame)
-        self._ended[:] = False
+        self._start(restarted, self._frames(observations))
+        self._resetting &= ~restarted
         return observations, infos
 
     def step(self, actions: Any) -> tuple[Any, NDArray[np.float64], Any, Any, dict[str, Any]]:
-        """Act in every environment; a step in which an environment resets itself has the reward 0."""
+        """Act in every environment; a step in which an environment only resets itself has the reward 0."""
         observations, own, terminated, truncated, infos = self.env.step(actions)
         ended, frames = np.logical_or(terminated, truncated), self._frames(observations)
-        going_on = [index for index in range(self.num_envs) if not self._ended[index]]
-        for index, frame in enumerate(frames):
-            if self._ended[index]:
-                self.streams[index] = replace(self.streams[index])
+        same_step = self._autoreset is AutoresetMode.SAME_STEP
+        self._start(self._resetting, frames)
+        going_on = np.flatnonzero(~self._resetting).tolist()
+        for index in going_on:
+            final = same_step and ended[index]
+            frame = np.array(infos["final_obs"][index][self.image_key]) if final else frames[index]
             self.streams[index].add(frame)
         due = [self.streams[index] for index in going_on if self.streams[index].is_due(ended=bool(ended[index]))]
         answers = self.timed.answers([stream.episode() for stream in due]) if due else []
@@ -136,9 +147,16 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         rewards = np.zeros(self.num_envs)
         for index in going_on:
             rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
-        self._ended = ended
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
+        if same_step:
+            self._start(ended, frames)
+        self._resetting = ended & (self._autoreset is AutoresetMode.NEXT_STEP)
         return observations, rewards, terminated, truncated, {**infos, INFO: noted}
+
+    def _start(self, which: NDArray[np.bool_], frames: Sequence[Frames]) -> None:
+        for index in np.flatnonzero(which).tolist():
+            self.streams[index] = replace(self.streams[index])
+            self.streams[index].add(frames[index])
 
     def _frames(self, observations: Any) -> list[Frames]:
         shown: Any = observations[self.image_key] if self.image_key else self.env.render()
