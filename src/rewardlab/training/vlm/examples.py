@@ -15,6 +15,7 @@ from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import captioned_videos
+from rewardlab.data.task_split import split_by_task, task_and_video
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
@@ -96,6 +97,8 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
         if not settings.captions:
             return _read(name, settings.limit, notes)
         described = list(captioned_videos(Path(name)))[: settings.limit]
+        if not described:
+            raise DataError(f"no episode of {name} with a caption can be used; run `rewardlab data check {name}`")
         captions.update({episode.clip.source.digest: caption for episode, caption in described})
         return tuple(episode for episode, _ in described)
 
@@ -103,16 +106,23 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     if settings.validation:
         others = read(settings.validation)
         return EpisodeSplit(episodes, others, f"all of {settings.validation}", tuple(notes), captions)
-    tasks = sorted({_task(episode) for episode in episodes})
-    if len(tasks) < 2:
-        raise DataError(
-            f"all {len(episodes)} labelled episodes are of one task, {tasks[0]!r}, so that none can be held out; "
-            "name data to validate by with --validation"
-        )
-    count = min(len(tasks) - 1, max(1, round(settings.holdout * len(tasks))))
-    chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
-    train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
-    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes), captions)
+    rule = ""
+
+    def draw(tasks: dict[str, int]) -> dict[str, bool]:
+        nonlocal rule
+        if len(tasks) < 2:
+            raise DataError(
+                f"all {len(episodes)} labelled episodes are of one task, {next(iter(tasks))!r}, or of tasks that share "
+                "videos, so that none can be held out; name data to validate by with --validation"
+            )
+        count = min(len(tasks) - 1, max(1, round(settings.holdout * len(tasks))))
+        rule = f"{count} of {len(tasks)} tasks, held out whole"
+        chosen = set(rng_for(0, "validation tasks").choice(list(tasks), count, replace=False).tolist())
+        return {task: task in chosen for task in tasks}
+
+    held = split_by_task([task_and_video(episode) for episode in episodes], draw)
+    train, validation = (tuple(e for e, out in zip(episodes, held, strict=True) if out == is_out) for is_out in (0, 1))
+    return EpisodeSplit(train, validation, rule, tuple(notes), captions)
 
 
 def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
@@ -139,10 +149,6 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
 def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str]) -> tuple[Example, ...]:
     """Return the examples of episodes whose captions are learned."""
     return tuple(Example(each, 0, CAPTIONED, captions[each.clip.source.digest]) for each in episodes)
-
-
-def _task(episode: Episode) -> str:
-    return episode.provenance.task or episode.instruction
 
 
 def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
