@@ -477,6 +477,21 @@ def test_tasks_held_out_are_those_of_the_source_and_their_videos_with_them(data:
         assert not {shared(e) for e in split.train} & {shared(e) for e in split.validation}
 
 
+def test_mixtures_take_negatives_of_augmented_data_by_the_stage_that_made_them(data: Path, tmp_path: Path) -> None:
+    split = split_episodes(vlm_settings(model="m", data=str(augmented(data, tmp_path / "more")), holdout=0.25))
+    made = {e.id for e in split.train if e.provenance.stage in ("counterfactual", "clip")}
+    cut = {e.id for e in split.train if e.provenance.stage == "clip"}
+    found = {name: mixture_examples(split.train, name, 0) for name in ("full", "no-negatives", "no-clipping")}
+    ids = {name: {example.episode.id for example in examples} for name, examples in found.items()}
+    assert (len(made), len(cut)) == (6, 3) and made <= ids["full"]
+    assert not ids["no-negatives"] & made and len(found["no-negatives"]) == 6
+    assert ids["no-clipping"] & made == made - cut
+    sources = {example.episode.id: example.source for example in found["full"] if example.episode.id in made}
+    assert {name: "clipped" if name in cut else "counterfactual" for name in made} == sources
+    with pytest.raises(DataError, match="no-negatives holds no example"):
+        mixture_examples([e for e in split.train if e.id in made], "no-negatives", 0)
+
+
 def test_tasks_that_share_a_video_are_held_out_together(data: Path, tmp_path: Path) -> None:
     rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
     shutil.copytree(data, tmp_path / "two")

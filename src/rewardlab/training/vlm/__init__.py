@@ -304,7 +304,7 @@ def _write_table(settings: VlmSettings, results: "Sequence[Trained]") -> None:
     for mixture in dict.fromkeys(training.mixture for training in settings.trainings):
         found = [r for t, r in zip(settings.trainings, results, strict=True) if t.mixture == mixture]
         overall = [r.errors.overall for r in found]
-        originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
+        originals = np.mean([r.errors.by_source.get(ORIGINAL, np.nan) for r in found])
         values = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.append((mixture, len(found), *(f"{value:.4f}" for value in values)))
     with atomic_write(settings.out / "mixtures.csv") as partial:

@@ -72,6 +72,7 @@ def clips_of(examples: Sequence[Example]) -> list[list[int]]:
 
 
 _COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
+_MADE_BY = {"counterfactual": COUNTERFACTUAL, "clip": CLIPPED}  # stages of `data augment` that make negatives
 _PERTURBED_TRIES = 8  # perturbations drawn for a copy until one applies; else it stays as it is
 _POOL = 500  # instructions that a clip may be shown under instead of its own
 _SUCCESS = LEVELS[-1]
@@ -153,7 +154,10 @@ def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str])
 
 def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
     """Return the examples of a mixture, episode by episode, copies after the rest."""
-    parts, found = MIXTURES[mixture], []
+    parts, found = MIXTURES[mixture], list[Example]()
+    episodes = [episode for episode in episodes if _MADE_BY.get(episode.provenance.stage, ORIGINAL) in parts]
+    if not episodes:
+        raise DataError(f"mixture {mixture} holds no example: `data augment` made every row; add the successes it had")
     # Instructions that others may be shown under, each once, a drawn few of very many.
     each = list({episode.instruction: episode for episode in episodes}.values())
     drawn = rng_for(seed, "instruction pool").permutation(len(each))[:_POOL]
@@ -161,7 +165,7 @@ def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tu
     for episode in episodes:
         level = episode.label.level
         assert level is not None
-        found.append(Example(episode, level, ORIGINAL))
+        found.append(Example(episode, level, _MADE_BY.get(episode.provenance.stage, ORIGINAL)))
         if COUNTERFACTUAL in parts:
             found += _counterfactuals(episode, pool, seed)
         if CLIPPED in parts and level == _SUCCESS and episode.label.progress is not None:
