@@ -335,10 +335,7 @@ def train_assemble(
         rewardlab train assemble --vision DINOV2 --language SMOLLM2 --out smol
         rewardlab train assemble --vision dinov2_vits14.onnx --language SmolLM2.gguf --tokens 16 --pool 2
     """
-    settings = AssembleSettings(
-        str(vision), str(language), Path(out), tokens, pool, None if adapter is None else Path(adapter), seed
-    )
-    _check_assembly(settings)
+    settings = _assemble_settings(**locals())
     from rewardlab.training.vlm.assembly import assemble
 
     return f"hf:{assemble(settings)}"
@@ -362,7 +359,19 @@ class AssembleSettings:
         return isqrt(self.tokens)
 
 
-def _check_assembly(settings: AssembleSettings) -> None:
+def forecast_assembly(**given: Any) -> list[str]:
+    """Return what `train_assemble` would write with these arguments, in a sentence; no model is loaded."""
+    settings = _assemble_settings(**given)
+    what = f"{settings.vision} and {settings.language} joined, {settings.tokens} tokens a frame"
+    return [f"{settings.out}: {what}; its projector is drawn by seed {settings.seed} and has to be trained"]
+
+
+def _assemble_settings(**given: Any) -> AssembleSettings:
+    """Return checked settings of `train_assemble`."""
+    values = {setting.name: setting.default for setting in settings_of(train_assemble)} | given
+    adapter = values["adapter"]
+    paths = {"out": Path(values["out"]), "adapter": None if adapter is None else Path(adapter)}
+    settings = AssembleSettings(**values | paths | {name: str(values[name]) for name in ("vision", "language")})
     for name in ("vision", "language"):
         if not vars(settings)[name]:
             raise PlanError(f"name both models by their paths, as --vision PATH --language PATH; {name} is missing")
@@ -375,3 +384,4 @@ def _check_assembly(settings: AssembleSettings) -> None:
         require_adapter(settings.adapter)
     if settings.out.exists():
         raise PlanError(f"{settings.out} is there already; name another folder as --out, or remove it")
+    return settings
