@@ -257,18 +257,20 @@ def show_collection(call: "partial[Mapping[int, int]]") -> None:
     _say(f"{call.keywords['out']}: " + ", ".join(f"level {level}: {levels[level]}" for level in sorted(levels)))
 
 
-def show_trained_vlm(
-    call: "partial[tuple[str, ...]]",
-    *,
-    dry_run: Annotated[bool, Help("print how long and how much memory it would take, and train nothing")] = False,
-) -> None:
-    """Print how to use each model that was trained, or what the training would take."""
-    from rewardlab.training.vlm import forecast_vlm
+def _trained(forecast: str, show: "Callable[[partial[Any]], None]") -> "Callable[[partial[Any]], None]":
+    """Return what shows a training, or with --dry-run what the named function says that it would take."""
 
-    if dry_run:
-        _say(*forecast_vlm(**call.keywords))
-    else:
-        show_lines(call, _TRAINED_LABEL)
+    def shown(
+        call: "partial[Any]",
+        *,
+        dry_run: Annotated[bool, Help("check everything, print what it would take, and train nothing")] = False,
+    ) -> None:
+        if not dry_run:
+            return show(call)
+        module, _, name = forecast.partition(":")
+        _say(*getattr(import_module(f"rewardlab.training.{module}"), name)(**call.keywords))
+
+    return shown
 
 
 def show_trained_objectives(call: "partial[tuple[str, ...]]") -> None:
@@ -489,14 +491,22 @@ GROUPS: dict[str, dict[str, Command]] = {
         "train pocket": Command(
             "training.pocket:train_pocket",
             "train the small model that ships with rewardlab",
-            partial(show_lines, label=_TRAINED_LABEL),
+            _trained("pocket:forecast_pocket", partial(show_lines, label=_TRAINED_LABEL)),
         ),
-        "train vlm": Command("training.vlm:train_vlm", "fine-tune a vision-language model", show_trained_vlm),
+        "train vlm": Command(
+            "training.vlm:train_vlm",
+            "fine-tune a vision-language model",
+            _trained("vlm:forecast_vlm", partial(show_lines, label=_TRAINED_LABEL)),
+        ),
         "train objective": Command(
-            "training.objectives:train_objective", "train an encoder with one objective", show_trained_objectives
+            "training.objectives:train_objective",
+            "train an encoder with one objective",
+            _trained("objectives:forecast_objective", show_trained_objectives),
         ),
         "train assemble": Command(
-            "training.vlm:train_assemble", "join a vision tower and a language model", _printer("assembled model")
+            "training.vlm:train_assemble",
+            "join a vision tower and a language model",
+            _trained("vlm:forecast_assembly", _printer("assembled model")),
         ),
         "fit calibration": Command(
             "evaluation.fit_calibration:fit_calibration", "calibrate the probabilities of a model", show_calibration

@@ -86,6 +86,34 @@ def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: 
     assert [len(episode.clip) for episode in open_dataset(str(tmp_path / "out")).episodes] == [8]
 
 
+def write_tasks(folder: Path, count: int, **first: object) -> Path:
+    """Write successes of so many tasks, all with one video; `first` are more columns of the first."""
+    folder.mkdir()
+    encode(moving_square("demo"), folder / "a.mp4", fps=10)
+    rows = [{"file_name": "a.mp4", "task": f"push block number {n}", "reward": 5} for n in range(count)]
+    return write_rows(folder, [rows[0] | first, *rows[1:]])
+
+
+def test_a_teacher_that_failed_twenty_times_for_good_can_be_queried_again(tmp_path: Path) -> None:
+    data, stages = write_tasks(tmp_path / "data", 24, world={"kind": "metaworld"}), ("rewrite", "counterfactual")
+    for _ in range(2):  # the second time the cache has the rewritten tasks, and every other question fails again
+        made = data_augment(data, out=tmp_path / "out", stage=stages, execution=Execution(engine="local", quiet=True))
+        assert [(stage.kept, stage.rejected) for stage in made.stages] == [(24, 0), (24, 4 * 24)]
+    assert made.cached["rewrite"] == 24
+
+
+@pytest.mark.parametrize("stages", [("all",), ("counterfactual",), ("clip",), ("rewrite", "validate")])
+def test_the_scripted_teacher_is_refused_at_once_where_no_row_has_a_simulator_record(
+    tmp_path: Path, stages: tuple[str, ...]
+) -> None:
+    made = {"row": "x", "source_episode": "a", "stage": "clip", "history": [], "verdicts": [], "license": "MIT"}
+    more = {"reward": 2, "original_task": "push", "provenance": made}
+    data = write_tasks(tmp_path / "data", 3, **more)
+    with pytest.raises(PlanError, match=r"--vision openai:MODEL@URL or hf:FOLDER"):
+        data_augment(data, out=tmp_path / "out", stage=stages, execution=Execution(quiet=True))
+    assert not (tmp_path / "out").exists()
+
+
 def test_an_object_store_is_no_place_for_a_dataset() -> None:
     with pytest.raises(PlanError, match="must be a folder, one that all machines share"):
         data_augment("sample", out=Path("s3://lab/made"))

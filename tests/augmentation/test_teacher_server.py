@@ -215,7 +215,8 @@ def test_what_it_would_cost_is_said_before_anything_is_asked(
     demos: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with chat_server(react) as server:
-        words = ["data", "augment", str(demos), "--out", str(tmp_path / "out"), "--vision", server.model(), "--dry-run"]
+        teachers = ["--vision", server.model(), "--text", server.model()]
+        words = ["data", "augment", str(demos), "--out", str(tmp_path / "out"), *teachers, "--dry-run"]
         assert main(words) == 0 and server.asked.total() == 0
     said = capsys.readouterr().out
     assert "2 successes" in said and "questions to a server" in said and "tokens and cost: known after" in said

@@ -13,12 +13,12 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 import rewardlab
 from rewardlab.cli import main
-from rewardlab.core.episode import Episode, Label, Provenance, episode_from_frames
+from rewardlab.core.episode import Episode, Provenance, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.video_encoding import encode
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
 from rewardlab.data.convert import WRITERS, ResumableFolder, at_rate
-from rewardlab.data.task_split import split_by_task, task_key
+from rewardlab.data.task_split import split_by_shares, task_and_video
 from tests.conftest import moving_square, write_rows
 from tests.data.lerobot_writer import EPISODES, KEYS, write_v2
 from tests.narrowing import known
@@ -154,7 +154,7 @@ def test_splits_share_no_task_and_no_video(rollouts: Path, tmp_path: Path) -> No
     made = rewardlab.data_convert(rollouts, tmp_path / "out", splits=["train=0.5", "test=0.5"])
     assert sum(made.counts.values()) + len(made.left_out) == 12 and set(made.counts) == {"train", "test"}
     parts = {name: rewardlab.open_dataset(tmp_path / "out" / name).episodes for name in ("train", "test")}
-    tasks = {name: {task_key(episode) for episode in episodes} for name, episodes in parts.items()}
+    tasks = {name: {task_and_video(episode)[0] for episode in episodes} for name, episodes in parts.items()}
     assert not tasks["train"] & tasks["test"] and len(tasks["train"] | tasks["test"]) == 5
     assert any({"push the red block", "close the window"} <= each for each in tasks.values())  # they share a video
     digests = [{episode.clip.source.digest for episode in episodes} for episodes in parts.values()]
@@ -275,14 +275,12 @@ def test_names_from_outside_stay_below_the_folder() -> None:
 
 
 def test_tasks_go_to_the_split_that_lacks_most() -> None:
-    made = episode_from_frames(moving_square("x"), "open it")
-    episodes = [
-        replace(made, id=str(n), provenance=Provenance(task=f"task {n % 20}"), label=Label()) for n in range(200)
-    ]
-    chosen = split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
+    made = [episode_from_frames(moving_square(str(n), 2), f"task {n}") for n in range(20)]
+    episodes = [replace(made[n % 20], id=str(n)) for n in range(200)]
+    chosen = split_by_shares(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
     assert sorted(chosen.values()).count("test") == 40
-    assert chosen == split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
-    assert chosen != split_by_task(episodes, {"train": 0.8, "test": 0.2}, (), seed=1)
+    assert chosen == split_by_shares(episodes, {"train": 0.8, "test": 0.2}, (), seed=0)
+    assert chosen != split_by_shares(episodes, {"train": 0.8, "test": 0.2}, (), seed=1)
 
 
 def test_the_command_says_what_it_wrote(rollouts: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

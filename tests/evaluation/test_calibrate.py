@@ -23,7 +23,7 @@ from rewardlab.evaluation.fit_calibration import (
     fit_temperature,
     member_errors,
     negative_log_likelihood,
-    split_by_task,
+    split_trials,
 )
 from rewardlab.models import name_model
 from rewardlab.models.calibration import (
@@ -114,12 +114,12 @@ def test_a_model_without_probabilities_gets_a_map_of_its_levels() -> None:
 def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise() -> None:
     _, said, truth = overconfident(600, heat=1.0)
     trials = trials_with(said, said.argmax(axis=1) + 1, truth, per_task=7)
-    parts = split_by_task(trials, seed=0, parts=3)
+    parts = split_trials(trials, seed=0, parts=3)
     for column in ("task", "video", "episode"):
         values = [set(part.text(column)) for part in parts]
         assert not (values[0] & values[1] or values[0] & values[2] or values[1] & values[2])
     assert sum(len(part) for part in parts) == 600 and min(len(part) for part in parts) > 180
-    assert set(split_by_task(trials, seed=1, parts=3)[0].text("task")) != set(parts[0].text("task"))
+    assert set(split_trials(trials, seed=1, parts=3)[0].text("task")) != set(parts[0].text("task"))
 
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_calibrating_an_ensemble_writes_weights_by_the_error_of_its_members(tmp_
     name = "ensemble:noisy-oracle:0.4,noisy-oracle:1.6@3,constant"
     calibrated = fit_calibration(name, "sample-sim", execution=IN_PROCESS, out=tmp_path / "cal")
     written = json.loads((calibrated.run.folder / "weights.json").read_text())
-    part = split_by_task(calibrated.run.trials(), seed=0, parts=3)[0]
+    part = split_trials(calibrated.run.trials(), seed=0, parts=3)[0]
     assert written["mae"] == member_errors(part) and written["fit"]["episodes"] == len(part)
     assert written["weights"] == pytest.approx({member: 1 / error for member, error in written["mae"].items()})
     assert written["weights"]["noisy-oracle:0.4"] > written["weights"]["noisy-oracle:1.6@3"]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import sys
 from contextlib import redirect_stdout
 from dataclasses import replace
 from pathlib import Path
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
 pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
 
 
+from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data import open_dataset
@@ -331,6 +333,37 @@ def test_word_pieces_are_those_of_the_encoder_that_made_the_vectors() -> None:
     for lists in phrasings().values():
         for text in (*lists["train"], *lists["held_out"], "Öffne die Schublade, 12 cm!"):
             assert words.pieces(text) == theirs.encode(text, add_special_tokens=False).tokens
+
+
+@pytest.mark.parametrize("missing", ["torch", "onnx", "metaworld", "a GPU"])
+def test_what_is_missing_is_told_before_anything_is_simulated(
+    missing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if missing != "a GPU":
+        monkeypatch.setitem(sys.modules, missing, None)
+    elif torch.cuda.is_available():
+        pytest.skip("there is a GPU here")
+    plan = replace(SETTINGS, out=tmp_path / "out", device="cuda" if missing == "a GPU" else "cpu")
+    said = "sees no CUDA device here; use --device cpu" if missing == "a GPU" else rf"needs the package {missing}: pip"
+    with pytest.raises(PlanError, match=said):
+        train_pocket(**vars(plan))
+    assert not plan.out.exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["pocket", "--tasks", "hammer", "--folds", "0,1", "--device", "cpu"], "290 rollouts of 1 tasks"),
+        (["objective", "triplet,vip", "--backbone", "CLIP", "--seeds", "0,1"], "4 trainings of"),
+        (["assemble", "--vision", "DINO", "--language", "SMOL"], "DINO and SMOL joined"),
+    ],
+)
+def test_a_dry_run_of_every_training_tells_what_it_would_do_and_writes_nothing(
+    words: list[str], said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
+    assert main(["train", *words, "--out", str(tmp_path / "out"), "--dry-run"]) == 0
+    assert said in capsys.readouterr().out and not (tmp_path / "out").exists()
 
 
 def test_settings_that_make_no_sense_are_refused() -> None:

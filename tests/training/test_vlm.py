@@ -451,6 +451,66 @@ def test_mixtures_hold_what_their_rules_can_label(data: Path) -> None:
             assert example.level < 5
 
 
+def augmented(data: Path, folder: Path) -> Path:
+    """Return the dataset as `data augment` leaves it: texts rewritten, counterfactual rows, and clips of their own."""
+    shutil.copytree(data, folder)
+    rows = []
+    for line in (data / "metadata.jsonl").read_text().splitlines():
+        row = json.loads(line)
+        name = row["file_name"]
+        about = {"original_task": row["task"], "provenance": {"stage": "rewrite", "source_episode": name}}
+        rows.append({**row, **about, "task": f"Please {row['task']}, {Path(name).stem}."})
+        if row["reward"] == 5:
+            made = {**row, **about, "reward": 2, "progress": None}
+            other = {**made["provenance"], "stage": "counterfactual"}
+            rows.append({**made, "task": f"do not {row['task']}", "provenance": other})
+            cut = name.replace("good", "cut")
+            encode(moving_square(name, count=6, size=32), folder / cut, fps=10)
+            rows.append({**made, "file_name": cut, "provenance": {**other, "stage": "clip"}})
+    return write_rows(folder, rows)
+
+
+def test_tasks_held_out_are_those_of_the_source_and_their_videos_with_them(data: Path, tmp_path: Path) -> None:
+    split = split_episodes(vlm_settings(model="m", data=str(augmented(data, tmp_path / "more")), holdout=0.25))
+    assert (len(split.train), len(split.validation)) == (12, 4) and split.rule == "1 of 4 tasks, held out whole"
+    for shared in (lambda e: e.clip.source.digest, lambda e: Path(e.id).name[0]):  # a video, a task
+        assert not {shared(e) for e in split.train} & {shared(e) for e in split.validation}
+
+
+def test_mixtures_take_negatives_of_augmented_data_by_the_stage_that_made_them(data: Path, tmp_path: Path) -> None:
+    split = split_episodes(vlm_settings(model="m", data=str(augmented(data, tmp_path / "more")), holdout=0.25))
+    made = {e.id for e in split.train if e.provenance.stage in ("counterfactual", "clip")}
+    cut = {e.id for e in split.train if e.provenance.stage == "clip"}
+    found = {name: mixture_examples(split.train, name, 0) for name in ("full", "no-negatives", "no-clipping")}
+    ids = {name: {example.episode.id for example in examples} for name, examples in found.items()}
+    assert (len(made), len(cut)) == (6, 3) and made <= ids["full"]
+    assert not ids["no-negatives"] & made and len(found["no-negatives"]) == 6
+    assert ids["no-clipping"] & made == made - cut
+    sources = {example.episode.id: example.source for example in found["full"] if example.episode.id in made}
+    assert {name: "clipped" if name in cut else "counterfactual" for name in made} == sources
+    with pytest.raises(DataError, match="no-negatives holds no example"):
+        mixture_examples([e for e in split.train if e.id in made], "no-negatives", 0)
+
+
+def test_tasks_that_share_a_video_are_held_out_together(data: Path, tmp_path: Path) -> None:
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    shutil.copytree(data, tmp_path / "two")
+    for n in range(2):  # one video under the instructions of two tasks, and another spelling of a task
+        rows.append({**rows[4 * n], "task": TASKS[2 * n + 1].upper() + ".", "reward": 1, "progress": None})
+    for holdout in (0.25, 0.75):
+        settings = vlm_settings(model="m", data=str(write_rows(tmp_path / "two", rows)), holdout=holdout)
+        split = split_episodes(settings)
+        assert split.rule == "1 of 2 tasks, held out whole"
+        assert len(split.train) == len(split.validation) == 5
+        assert not {e.clip.source.digest for e in split.train} & {e.clip.source.digest for e in split.validation}
+
+
+def test_captions_of_videos_that_cannot_be_read_are_one_sentence(tmp_path: Path) -> None:
+    folder = write_rows(tmp_path / "none", [{"file_name": "a.mp4", "task": "open it", "caption": "it opens"}])
+    with pytest.raises(DataError, match=r"no episode .* can be used; run `rewardlab data check"):
+        split_episodes(vlm_settings(model="m", data=str(folder), recipe="llava-projector"))
+
+
 def test_perturbed_copies_keep_the_label_and_are_drawn_anew_in_every_epoch(data: Path) -> None:
     split = split_episodes(vlm_settings(model="m", data=str(data), holdout=0.25))
     copies = [e for e in mixture_examples(split.train, "perturbed", 0) if e.source == "perturbed"][:4]

@@ -103,8 +103,8 @@ def data_augment(
     A run that was stopped continues, and no question goes to a teacher twice.
 
     Examples:
-        rewardlab data augment demos --out negatives
-        rewardlab data augment demos --vision openai:gpt-5@https://api.openai.com --max-cost 20 --dry-run
+        rewardlab data augment simulated --out negatives
+        rewardlab data augment demos --vision openai:gpt-5@URL --text openai:gpt-5@URL --max-cost 20 --dry-run
     """
     plan = _checked_plan(locals())
     rows = _read_rows(plan)
@@ -167,8 +167,22 @@ def _checked_plan(given: Mapping[str, Any]) -> _Plan:
 
 
 def _read_rows(plan: _Plan) -> list[DatasetRow]:
-    """Return the rows to work on: those of so many episodes of each source."""
-    return sample_sources(read_dataset(plan.data, skip_invalid=plan.skip_invalid), plan.per_source, plan.seed)
+    """Return the rows to work on: those of so many episodes of each source; PlanError where no teacher knows them."""
+    rows = sample_sources(read_dataset(plan.data, skip_invalid=plan.skip_invalid), plan.per_source, plan.seed)
+    successes = [row for row in rows if row.is_source and row.row.get("reward") == SUCCESS]
+    scripted = [role for role, teacher in plan.teachers.items() if teacher.name.partition("?")[0] == SCRIPTED]
+    asked = {
+        "counterfactual": successes if scripted else [],
+        "clip": [row for row in successes if row.episode.label.progress is None] if "vision" in scripted else [],
+        "validate": [row for row in rows if not row.is_source] if "vision" in scripted else [],
+    }
+    for stage in plan.stages:
+        if asked.get(stage) and all(row.episode.sim_state is None for row in asked[stage]):
+            raise PlanError(
+                f"the scripted teacher knows simulated episodes alone, and {plan.data} has none for {stage}; name "
+                + " and ".join(f"--{role} openai:MODEL@URL or hf:FOLDER" for role in scripted)
+            )
+    return rows
 
 
 @dataclass(frozen=True)

@@ -31,6 +31,7 @@ from rewardlab.models.contract import Budget
 
 CALLS = "calls.jsonl"
 _MAX_FAILURES = 20  # of a teacher that has never answered; then the run stops
+_HAS_ANSWERED = -sys.maxsize  # failures of a teacher that has answered, now or in the cache: they never stop the run
 _SERVER_BATCH = 32  # questions; all their frames are in memory at once
 _WORKER_BATCH = 8  # neighbouring rows whose questions go to one worker together
 Made = TypeVar("Made")
@@ -219,10 +220,12 @@ class BatchedTeacher:
         """Return the answer to each question; a question that is not in the cache goes to its teacher, once."""
         unknown: dict[Role, dict[str, tuple[int, Question]]] = {}
         for place, question in questions.items():
-            if self.cache.find(self.teachers[question.role], question) is None:
+            teacher = self.teachers[question.role]
+            if self.cache.find(teacher, question) is None:
                 unknown.setdefault(question.role, {}).setdefault(question.prompt_hash, (place, question))
             else:
                 self.cached[question.kind] += 1
+                self._failures[teacher.name] = _HAS_ANSWERED
         failed = {key: why for role, new in unknown.items() for key, why in self._query(role, new).items()}
         return {place: self._found(question, failed) for place, question in questions.items()}
 
@@ -263,8 +266,8 @@ class BatchedTeacher:
                 failed[question.prompt_hash] = reply.reason
             if isinstance(reply, Crashed):
                 self._crashes[named.name, question.episode.id] = reply.reason
-        if len(replies) > len(failed):  # it has answered, so that failures no longer stop the run
-            self._failures[named.name] = -sys.maxsize
+        if len(replies) > len(failed):
+            self._failures[named.name] = _HAS_ANSWERED
         self._failures[named.name] += len(failed)
         if (count := self._failures[named.name]) >= _MAX_FAILURES:
             why = next(iter(failed.values()))

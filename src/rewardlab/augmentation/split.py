@@ -11,7 +11,7 @@ from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.data.duplicates import OrderedMap, find_duplicates
-from rewardlab.data.task_split import Pair, split_by_task, text_key
+from rewardlab.data.task_split import split_by_shares, text_key
 
 Splits = dict[str, list[DatasetRow]]
 
@@ -22,7 +22,7 @@ class Leak:
 
     what: str  # "task", "video" (the same file) or "near video"
     splits: tuple[str, str]
-    episodes: Pair
+    episodes: tuple[str, str]
 
 
 def sample_sources(rows: Sequence[DatasetRow], per_source: int, seed: int) -> list[DatasetRow]:
@@ -53,7 +53,7 @@ def split_rows(
     copies = find_duplicates(sources, None, folder, ordered_map)["copies"]
     together = [*_same_words(rows), *((copy["episode"], copy["other"]) for copy in copies)]
     while True:
-        chosen = split_by_task(sources, shares, together, seed)
+        chosen = split_by_shares(sources, shares, together, seed)
         parts: Splits = {name: [row for row in rows if chosen[_source(row)] == name] for name in shares}
         leaks = find_leaks(parts, folder, ordered_map)
         if not leaks:
@@ -115,7 +115,7 @@ def _words(row: DatasetRow) -> set[str]:
     return {text_key(text) for text in {row.original_task, row.episode.provenance.task, *rewritten} if text}
 
 
-def _same_words(rows: Sequence[DatasetRow]) -> Iterator[Pair]:
+def _same_words(rows: Sequence[DatasetRow]) -> Iterator[tuple[str, str]]:
     """Yield pairs of source episodes that share a description."""
     first: dict[str, str] = {}
     for row in rows:

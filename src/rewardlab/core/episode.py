@@ -237,7 +237,10 @@ class Label:
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where an episode comes from; `task` groups the episodes that must move together in a bootstrap."""
+    """Where an episode comes from; `task` groups the episodes that must move together in a bootstrap or a split.
+
+    Of a row that `data augment` made, `stage` says how and `rollout` of which episode.
+    """
 
     subset: str = ""
     task: str = ""
@@ -245,6 +248,8 @@ class Provenance:
     camera: str = ""
     license: str = ""
     source: str = ""
+    stage: str = ""
+    rollout: str = ""
 
 
 @dataclass(frozen=True, eq=False)

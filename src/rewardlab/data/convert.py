@@ -28,7 +28,7 @@ from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.lerobot_writer import LEROBOT
 from rewardlab.data.robometer import ROBOMETER
 from rewardlab.data.roboreward import ROBOREWARD_WRITER
-from rewardlab.data.task_split import Pair, parse_shares, split_by_task
+from rewardlab.data.task_split import parse_shares, split_by_shares
 from rewardlab.data.video import map_threads
 
 WRITERS: dict[str, Writer] = {writer.name: writer for writer in (ROBOREWARD_WRITER, LEROBOT, ROBOMETER)}
@@ -134,7 +134,7 @@ def _identity(settings: Mapping[str, Any], rollouts: Sequence[Rollout]) -> str:
     return json.dumps({**deciding, "names": names}, indent=1, sort_keys=True)
 
 
-def _copies(rollouts: Sequence[Rollout], folder: Path) -> tuple[list[Problem], list[Pair]]:
+def _copies(rollouts: Sequence[Rollout], folder: Path) -> tuple[list[Problem], list[tuple[str, str]]]:
     """Return the rollouts to leave out with the reason, and pairs with one video that must stay in one split."""
     names = {rollout.first.id: rollout.name for rollout in rollouts}
     on_threads = partial(map_threads, workers=_THREADS)
@@ -149,14 +149,14 @@ def _copies(rollouts: Sequence[Rollout], folder: Path) -> tuple[list[Problem], l
 
 
 def _splits(
-    rollouts: Sequence[Rollout], shares: Mapping[str, float], together: Sequence[Pair], seed: int
+    rollouts: Sequence[Rollout], shares: Mapping[str, float], together: Sequence[tuple[str, str]], seed: int
 ) -> dict[str, list[Rollout]]:
     if not shares:
         return {"": list(rollouts)}
     episodes = [rollout.first for rollout in rollouts]
     present = {episode.id for episode in episodes}
     pairs = [pair for pair in together if present.issuperset(pair)]
-    chosen = split_by_task(episodes, shares, pairs, seed)
+    chosen = split_by_shares(episodes, shares, pairs, seed)
     parts = {name: [rollout for rollout in rollouts if chosen[rollout.first.id] == name] for name in shares}
     empty = [name for name, members in parts.items() if not members]
     if empty:

@@ -23,7 +23,7 @@ Row = dict[str, object]
 METADATA = "metadata.jsonl"  # where the rows are
 KEYS = (  # all that is read of a row
     *("file_name", "task", "reward", "success", "progress", "fps", "task_id"),
-    *("embodiment", "camera", "license", "source", "world"),
+    *("embodiment", "camera", "license", "source", "world", "original_task", "provenance"),
 )
 OTHER_WORDS = {  # what others call them
     **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip", "frames"), "file_name"),
@@ -120,7 +120,11 @@ def provenance_of(name: str, row: Row) -> Provenance:
     parts = PurePosixPath(name).parts
     keys = ("embodiment", "camera", "license", "source")
     words = {key: bounded_text(str(row.get(key) or ""), f"{name}: {key}") for key in keys}
-    task = bounded_text(str(row.get("task_id") or row["task"]), f"{name}: task_id")
+    task = bounded_text(str(row.get("task_id") or row.get("original_task") or row["task"]), f"{name}: task_id")
+    found = row.get("provenance")
+    made = found if isinstance(found, dict) else {}
+    for key, theirs in (("stage", "stage"), ("rollout", "source_episode")):
+        words[key] = bounded_text(str(made.get(theirs) or ""), f"{name}: provenance")
     return Provenance(subset=parts[0] if len(parts) > 1 else "", task=task, **words)
 
 

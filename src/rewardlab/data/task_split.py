@@ -1,11 +1,12 @@
 """Splits by task: no task, and no video, is in two of them.
 
-One rule deals whole tasks out to parts (`deal`); who draws the order keeps its own draw, on which stored results rest.
+One function splits (`split_by_task`), one rule deals whole tasks out to parts (`deal`); who draws the order keeps its
+own draw, on which stored results rest.
 """
 
 import math
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from rewardlab.core.episode import Episode
@@ -14,12 +15,12 @@ from rewardlab.core.seeding import rng_for
 
 Group = TypeVar("Group", bound=Hashable)
 Part = TypeVar("Part", bound=Hashable)
-Pair = tuple[str, str]  # ids of episodes that must not be parted
+Pair = tuple[int, int]  # places of items that must not be parted
 
 
-def task_key(episode: Episode) -> str:
-    """Return what tells tasks apart: the words of the task, whatever their case, spaces and full stop."""
-    return text_key(episode.provenance.task or episode.instruction)
+def task_and_video(episode: Episode) -> tuple[str, str]:
+    """Return what must not be in two parts: the task of an episode, as `text_key` has it, and its video."""
+    return text_key(episode.provenance.task or episode.instruction), episode.clip.source.digest
 
 
 def text_key(task: str) -> str:
@@ -42,15 +43,46 @@ def parse_shares(splits: Sequence[str]) -> dict[str, float]:
 
 
 def split_by_task(
-    episodes: Sequence[Episode], shares: Mapping[str, float], together: Sequence[Pair], seed: int
+    items: Sequence[tuple[str, str]],
+    draw: Callable[[dict[str, int]], Mapping[str, Part]],
+    together: Sequence[Pair] = (),
+) -> list[Part]:
+    """Return the part of each item of a task and a video; all that shares a task or a video, or is a pair, is in one.
+
+    `draw` gets the number of items in each group, by the first of its tasks in alphabetical order, and returns the part
+    of each group.
+    """
+    parents = {task: task for task, _ in items}
+
+    def root(task: str) -> str:
+        while parents[task] != task:
+            parents[task] = task = parents[parents[task]]
+        return task
+
+    first: dict[str, str] = {}
+    shared = [(first.setdefault(video, task), task) for task, video in items]
+    for a, b in (*shared, *((items[a][0], items[b][0]) for a, b in together)):
+        least, other = sorted((root(a), root(b)))
+        parents[other] = least
+    groups = [root(task) for task, _ in items]
+    chosen = draw(dict(sorted(Counter(groups).items())))
+    return [chosen[group] for group in groups]
+
+
+def split_by_shares(
+    episodes: Sequence[Episode], shares: Mapping[str, float], together: Sequence[tuple[str, str]], seed: int
 ) -> dict[str, str]:
     """Return the split of each episode by its id; tasks come in random order, each to the split that lacks most."""
-    groups = _joined_tasks(episodes, together)
-    counts = Counter(groups[task_key(episode)] for episode in episodes)
-    names = sorted(counts)
-    order = rng_for(seed, "splits").permutation(len(names))
-    chosen = deal({names[place]: counts[names[place]] for place in order}, shares)
-    return {episode.id: chosen[groups[task_key(episode)]] for episode in episodes}
+
+    def draw(counts: dict[str, int]) -> dict[str, str]:
+        names = list(counts)
+        order = rng_for(seed, "splits").permutation(len(names))
+        return deal({names[place]: counts[names[place]] for place in order}, shares)
+
+    place = {episode.id: number for number, episode in enumerate(episodes)}
+    pairs = [(place[a], place[b]) for a, b in together]
+    parts = split_by_task([task_and_video(episode) for episode in episodes], draw, pairs)
+    return {episode.id: part for episode, part in zip(episodes, parts, strict=True)}
 
 
 def deal(sizes: Mapping[Group, int], shares: Mapping[Part, float]) -> dict[Group, Part]:
@@ -62,19 +94,3 @@ def deal(sizes: Mapping[Group, int], shares: Mapping[Part, float]) -> dict[Group
         chosen[group] = part
         filled[part] += size
     return chosen
-
-
-def _joined_tasks(episodes: Sequence[Episode], together: Sequence[Pair]) -> dict[str, str]:
-    """Return the group of each task: tasks are in one where an episode of one has the video of another."""
-    parents = {task_key(episode): task_key(episode) for episode in episodes}
-    tasks = {episode.id: task_key(episode) for episode in episodes}
-
-    def root(task: str) -> str:
-        while parents[task] != task:
-            task = parents[task]
-        return task
-
-    for a, b in together:
-        first, second = sorted((root(tasks[a]), root(tasks[b])))
-        parents[second] = first
-    return {task: root(task) for task in parents}

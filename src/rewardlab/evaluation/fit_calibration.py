@@ -27,10 +27,9 @@ from rewardlab.core.settings import (
 )
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.data.task_split import deal
+from rewardlab.data.task_split import deal, split_by_task
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.contract import answered, has_values
-from rewardlab.metrics.estimates import clusters_of, with_clusters
 from rewardlab.models.calibration import (
     MIN_PROB,
     Calibration,
@@ -140,7 +139,7 @@ def fit_calibration(
     record |= {"data": plan.data, "data_digest": run.record.plan.data_digest}
     record |= calibrate_trials(trials, coverage, seed)
     run.save(CALIBRATION, record)
-    errors = member_errors(split_by_task(trials, seed, 3)[0])
+    errors = member_errors(split_trials(trials, seed, 3)[0])
     if errors:
         weights = {name: 1 / max(error, MIN_MEMBER_ERROR) for name, error in errors.items()}
         run.save(WEIGHTS, {"weights": weights, "mae": errors, "fit": record["fit"], "data": plan.data})
@@ -149,7 +148,7 @@ def fit_calibration(
 
 def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     """Return what was fitted on the answers of one model, and what it does to episodes of tasks kept apart."""
-    fit, conformal, held_out = map(AnsweredEpisodes.of, split_by_task(trials, seed, 3))
+    fit, conformal, held_out = map(AnsweredEpisodes.of, split_trials(trials, seed, 3))
     calibration = _fit(fit, conformal, coverage)
     after = [apply_calibration(score, calibration) for score in held_out.scores]
     sets = [prediction_set(score, calibration) for score in after]
@@ -165,23 +164,25 @@ def calibrate_trials(trials: TrialTable, coverage: float, seed: int) -> Plain:
     }
 
 
-def split_by_task(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
+def split_trials(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
     """Return the usable answers in parts of about the same size; no task and no video is in two of them."""
     used = trials.where(answered(trials, "level"))
     some = has_values(used, "probabilities")
-    used = with_clusters(used.where(some) if some.any() else used)
-    cluster, tasks = clusters_of(used), used.text("task")
-    names = {int(code): digest(seed, min(tasks[cluster == code])) for code in np.unique(cluster)}
-    counts = {code: int((cluster == code).sum()) for code in sorted(names, key=names.__getitem__)}
-    part_of = deal(counts, dict.fromkeys(range(parts), 1 / parts))
-    sizes = [sum(size for code, size in counts.items() if part_of[code] == number) for number in range(parts)]
+    used = used.where(some) if some.any() else used
+
+    def draw(counts: dict[str, int]) -> dict[str, int]:
+        order = sorted(counts, key=lambda task: digest(seed, task))
+        return deal({task: counts[task] for task in order}, dict.fromkeys(range(parts), 1 / parts))
+
+    items = zip(used.text("task").tolist(), used.text("video").tolist(), strict=True)
+    part = np.array(split_by_task(list(items), draw), np.int64)
+    sizes = np.bincount(part, minlength=parts).tolist()
     if min(sizes) < MIN_EPISODES:
         got = ", ".join(map(str, sizes))
         raise DataError(
             f"what is fitted and evaluated apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
             f"reward and no task in common, got {got}; take more data"
         )
-    part = np.array([part_of[int(code)] for code in cluster])
     return [used.where(part == number) for number in range(parts)]
 
 

@@ -28,7 +28,7 @@ from rewardlab.core.settings import (
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.evaluation.fit_calibration import split_by_task
+from rewardlab.evaluation.fit_calibration import split_trials
 from rewardlab.models import name_model
 from rewardlab.models.composite import name_composite
 from rewardlab.models.contract import GUARD, NamedModel
@@ -254,7 +254,7 @@ def effect_in_folds(trials: TrialTable, terms: GuardTerms) -> Plain | None:
     clips: list[EvaluatedClips] = []
     passed_in: list[Flags] = []
     try:
-        for fold in split_by_task(trials, terms.seed, FOLDS):
+        for fold in split_trials(trials, terms.seed, FOLDS):
             others = trials.where(~np.isin(trials.text("task").astype(str), fold.text("task").astype(str)))
             guard = fitted_guard(*_halves(others, terms.seed), terms)
             clips.append(evaluated_clips(fold))
@@ -282,7 +282,7 @@ def passed_claims(guard: Guard, clips: EvaluatedClips, risks: Numbers) -> Flags:
 
 def _halves(trials: TrialTable, seed: int) -> tuple[EvaluatedClips, EvaluatedClips]:
     """Return the clips to order claims on, and those of other tasks to set the threshold on."""
-    order, threshold = split_by_task(trials, seed, 2)
+    order, threshold = split_trials(trials, seed, 2)
     return evaluated_clips(order), evaluated_clips(threshold)
 
 

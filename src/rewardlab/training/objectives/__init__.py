@@ -203,6 +203,27 @@ def require_parts(settings: ObjectiveSettings) -> None:
     if not settings.backbone:
         raise PlanError("name a backbone, such as --backbone dino=DINOV2.onnx+MINILM_FOLDER or a folder of CLIP")
     require_packages("train objective", "torch", "transformers", "PIL", extra="vlm-train")
+    if settings.data == (SIMULATOR,):
+        require_packages("train objective without --data", "mujoco", "metaworld", extra="sim")
+    if settings.does("features"):
+        from rewardlab.models.backends.checkpoint import choose_device
+
+        choose_device(settings.device)
+
+
+def forecast_objective(**given: Any) -> list[str]:
+    """Return what `train_objective` would do with these arguments, in sentences; nothing is made or written."""
+    settings = objective_settings(**given)
+    require_parts(settings)
+    from rewardlab.training.objectives.losses import name_objective
+
+    names = [name_objective(text).text for text in settings.objectives]
+    count = len(names) * len(settings.seeds) * len(settings.backbone)
+    return [
+        f"{count:,} trainings of {settings.steps:,} steps: {len(names)} objectives ({', '.join(names)}) x "
+        f"{len(settings.backbone)} backbones x {len(settings.seeds)} seeds; {settings.tuning} settings tried for each",
+        f"on the clips of {', '.join(settings.data)}, up to the step {settings.stop_after}, into {settings.out}",
+    ]
 
 
 def _clips(settings: ObjectiveSettings) -> "ClipTable | None":

@@ -335,8 +335,7 @@ def _evaluate(
                 load_best(job, context)
                 now = evaluate_frames(context, comparing.cells)
                 with atomic_write(path) as partial, partial.open("wb") as handle:
-                    arrays = {"validation": now.validation, "test": now.test, "cells": now.cells}
-                    np.savez_compressed(handle, allow_pickle=False, **arrays)
+                    np.savez_compressed(handle, validation=now.validation, test=now.test, cells=now.cells)
             calibration(context.evaluated, read_values(path)).write(job.folder / LEVELS)
         values[name] = [read_values(job.folder / VALUES) for job in made]
     load_trainable(context.pair.network, context.start)

@@ -17,6 +17,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import ProgressBar, one_line
+from rewardlab.data.task_split import split_by_task
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import trial_replay
 from rewardlab.perturbations import choose_perturbations
@@ -54,14 +55,24 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
             print(one_line(note), file=sys.stderr)
     episodes = [episode for found in contents.values() for episode in found.episodes]
     successes = Successes.among(episodes)
-    tasks = sorted({successes.place(episode)[1] for episode in episodes})
-    if len(tasks) < 2:
-        raise DataError(
-            f"objectives contrast tasks, and {', '.join(settings.data)} holds {len(tasks)}; name data with two or more"
-        )
-    drawn = sorted(tasks, key=lambda task: float(rng_for(settings.seed, "unseen", task).random()))
-    unseen = frozenset(drawn[: max(1, round(settings.holdout * len(tasks)))])
-    some = [episodes[start : start + _SHARD] for start in range(0, len(episodes), _SHARD)]
+    videos = [episode.clip.source.digest for episode in episodes]
+    rollouts, tasks = zip(*(successes.place(episode) for episode in episodes), strict=True) if episodes else ((), ())
+
+    def draw(groups: dict[str, int]) -> dict[str, bool]:
+        if len(groups) < 2:
+            raise DataError(
+                f"objectives contrast tasks, and {', '.join(settings.data)} holds {len(groups)} that share no video; "
+                "name data with two or more"
+            )
+        drawn = sorted(groups, key=lambda task: float(rng_for(settings.seed, "unseen", task).random()))
+        chosen = drawn[: max(1, round(settings.holdout * len(groups)))]
+        return {task: task in chosen for task in groups}
+
+    held = split_by_task(list(zip(tasks, videos, strict=True)), draw)
+    unseen = frozenset(task for task, out in zip(tasks, held, strict=True) if out)
+    names = split_by_task(list(zip(rollouts, videos, strict=True)), lambda groups: {name: name for name in groups})
+    placed = list(zip(episodes, names, tasks, strict=True))
+    some = [placed[start : start + _SHARD] for start in range(0, len(placed), _SHARD)]
     items = {f"{number:05d}": part for number, part in enumerate(some)}
     return _make_files(settings, "clips", "decoding shards", partial(_decode, settings, successes, unseen), items)
 
@@ -91,16 +102,16 @@ class Successes:
     So it is with counterfactual rows: the clip is no failure of its task, and is learned from where the success is.
     """
 
-    by_clip: dict[tuple[str, bytes], tuple[str, str]]  # the video and the frames of it: id and task of the success
+    by_clip: dict[tuple[str, bytes], tuple[str, str]]  # the video and the frames of it: rollout and task
 
     @classmethod
     def among(cls, episodes: Sequence[Episode]) -> "Successes":
         won = [episode for episode in episodes if _level_and_success(episode)[1]]
-        return cls({_shown(episode): (episode.id, task_of(episode)) for episode in reversed(won)})
+        return cls({_shown(episode): _rollout_and_task(episode) for episode in reversed(won)})
 
     def place(self, episode: Episode) -> tuple[str, str]:
-        """Return the id and the task that an episode goes by."""
-        return self.by_clip[_shown(episode)] if self.is_repeated_by(episode) else (episode.id, task_of(episode))
+        """Return the rollout and the task that an episode goes by."""
+        return self.by_clip[_shown(episode)] if self.is_repeated_by(episode) else _rollout_and_task(episode)
 
     def is_repeated_by(self, episode: Episode) -> bool:
         """Tell whether an episode that is no success shows what one shows."""
@@ -112,23 +123,28 @@ def _shown(episode: Episode) -> tuple[str, bytes]:
     return episode.clip.source.digest, episode.clip.order.tobytes()
 
 
-def task_of(episode: Episode) -> str:
-    """Return the task of an episode by itself: what its origin says, else its instruction."""
-    return episode.provenance.task or episode.instruction
+def _rollout_and_task(episode: Episode) -> tuple[str, str]:
+    """Return the rollout and the task of an episode by itself: by its provenance, else its id and instruction."""
+    known = episode.provenance
+    return known.rollout or episode.id, known.task or episode.instruction
 
 
 def _decode(
-    settings: ObjectiveSettings, successes: Successes, unseen: frozenset[str], item: tuple[Path, Sequence[Episode]]
+    settings: ObjectiveSettings,
+    successes: Successes,
+    unseen: frozenset[str],
+    item: tuple[Path, Sequence[tuple[Episode, str, str]]],
 ) -> None:
+    """Write the clips of episodes, each with the rollout and the task that it goes by."""
     import cv2
 
-    path, episodes = item
+    path, placed = item
     side, facts, progress, pixels = settings.size, [], [], []
-    for episode in episodes:
+    for episode, name, task in placed:
         frames = np.linspace(0, len(episode.clip) - 1, settings.frames).round().astype(np.int64)
         shown = replace(episode.clip, order=episode.clip.order[frames], positions=episode.clip.positions[frames])
         known = episode.label.progress
-        (name, task), (level, success) = successes.place(episode), _level_and_success(episode)
+        level, success = _level_and_success(episode)
         lot = float(rng_for(settings.seed, "part", name).random())
         part = TEST if task in unseen else VALIDATION if lot < _EVALUATED[0] else TEST if lot < _EVALUATED[1] else TRAIN
         seen, many, repeats = task not in unseen, task in settings.multi_step, successes.is_repeated_by(episode)

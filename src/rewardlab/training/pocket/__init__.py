@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import Help, Seed, settings_of, several
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
@@ -51,6 +51,7 @@ def train_pocket(
         rewardlab train pocket --tasks drawer-open,hammer --rollouts 20 --steps 200 --device cpu
     """
     settings = pocket_settings(**locals())
+    require_parts(settings)
     from rewardlab.training.holdout import recorded_split
     from rewardlab.training.pocket.export import export
     from rewardlab.training.pocket.frame_store import calibration_frames, for_fold, make_frame_store
@@ -72,6 +73,26 @@ def train_pocket(
         own = for_fold(store, of_fold(store.table, unseen_tasks(training.fold)))
         export(settings, training, out, calibration_frames(own, training.variant))
     return tuple(f"pocket:{out / training.name}" for training in settings.trainings)
+
+
+def require_parts(settings: "PocketSettings") -> None:
+    """Say what is not installed, or which device is not there, before anything is simulated."""
+    require_packages("train pocket", "torch", "onnx", extra="train")
+    require_packages("train pocket", "mujoco", "metaworld", extra="sim")
+    import torch
+
+    if settings.device == "cuda" and not torch.cuda.is_available():
+        raise PlanError("train pocket trains on a GPU, and torch sees no CUDA device here; use --device cpu")
+
+
+def forecast_pocket(**given: Any) -> list[str]:
+    """Return what `train_pocket` would do with these arguments, in sentences; nothing is simulated or written."""
+    settings = pocket_settings(**given)
+    require_parts(settings)
+    each = settings.rollouts + settings.near_misses + settings.val_rollouts
+    tasks, names = len(settings.all_tasks), ", ".join(training.name for training in settings.trainings)
+    simulated = f"{tasks * each:,} rollouts of {tasks} tasks are simulated and rendered, those in {settings.out} aside"
+    return [simulated, f"{settings.steps:,} steps of {settings.batch_size} clips on {settings.device} each: {names}"]
 
 
 @dataclass(frozen=True)

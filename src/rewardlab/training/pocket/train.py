@@ -122,7 +122,7 @@ class Trainer:
         """Write what the averaged weights predict for the probes, and return their scores; the last weights count."""
         found = probe_all(self.settings, self.store, self.ema)
         path = self.settings.out / f"{self.training.name}-probes.npz"
-        np.savez_compressed(path, allow_pickle=False, **found)
+        np.savez_compressed(path, **dict[str, Any](found))
         return None, _scores(self.settings, self.training, found)
 
     def state(self) -> dict[str, Any]:

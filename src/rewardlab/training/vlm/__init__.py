@@ -304,7 +304,7 @@ def _write_table(settings: VlmSettings, results: "Sequence[Trained]") -> None:
     for mixture in dict.fromkeys(training.mixture for training in settings.trainings):
         found = [r for t, r in zip(settings.trainings, results, strict=True) if t.mixture == mixture]
         overall = [r.errors.overall for r in found]
-        originals = np.mean([r.errors.by_source[ORIGINAL] for r in found])
+        originals = np.mean([r.errors.by_source.get(ORIGINAL, np.nan) for r in found])
         values = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.append((mixture, len(found), *(f"{value:.4f}" for value in values)))
     with atomic_write(settings.out / "mixtures.csv") as partial:
@@ -335,10 +335,7 @@ def train_assemble(
         rewardlab train assemble --vision DINOV2 --language SMOLLM2 --out smol
         rewardlab train assemble --vision dinov2_vits14.onnx --language SmolLM2.gguf --tokens 16 --pool 2
     """
-    settings = AssembleSettings(
-        str(vision), str(language), Path(out), tokens, pool, None if adapter is None else Path(adapter), seed
-    )
-    _check_assembly(settings)
+    settings = _assemble_settings(**locals())
     from rewardlab.training.vlm.assembly import assemble
 
     return f"hf:{assemble(settings)}"
@@ -362,7 +359,19 @@ class AssembleSettings:
         return isqrt(self.tokens)
 
 
-def _check_assembly(settings: AssembleSettings) -> None:
+def forecast_assembly(**given: Any) -> list[str]:
+    """Return what `train_assemble` would write with these arguments, in a sentence; no model is loaded."""
+    settings = _assemble_settings(**given)
+    what = f"{settings.vision} and {settings.language} joined, {settings.tokens} tokens a frame"
+    return [f"{settings.out}: {what}; its projector is drawn by seed {settings.seed} and has to be trained"]
+
+
+def _assemble_settings(**given: Any) -> AssembleSettings:
+    """Return checked settings of `train_assemble`."""
+    values = {setting.name: setting.default for setting in settings_of(train_assemble)} | given
+    adapter = values["adapter"]
+    paths = {"out": Path(values["out"]), "adapter": None if adapter is None else Path(adapter)}
+    settings = AssembleSettings(**values | paths | {name: str(values[name]) for name in ("vision", "language")})
     for name in ("vision", "language"):
         if not vars(settings)[name]:
             raise PlanError(f"name both models by their paths, as --vision PATH --language PATH; {name} is missing")
@@ -375,3 +384,4 @@ def _check_assembly(settings: AssembleSettings) -> None:
         require_adapter(settings.adapter)
     if settings.out.exists():
         raise PlanError(f"{settings.out} is there already; name another folder as --out, or remove it")
+    return settings

@@ -16,6 +16,7 @@ from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import captioned_videos
+from rewardlab.data.task_split import split_by_task, task_and_video
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.contract import Perturbation
@@ -72,6 +73,7 @@ def clips_of(examples: Sequence[Example]) -> list[list[int]]:
 
 
 _COUNTERFACTUALS = ("task_swap", "relation_flip", "negation", "added_requirement")
+_MADE_BY = {"counterfactual": COUNTERFACTUAL, "clip": CLIPPED}  # stages of `data augment` that make negatives
 _PERTURBED_TRIES = 8  # perturbations drawn for a copy until one applies; else it stays as it is
 _POOL = 500  # instructions that a clip may be shown under instead of its own
 _SUCCESS = LEVELS[-1]
@@ -97,6 +99,8 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
         if not settings.captions:
             return _read(name, settings.limit, notes)
         described = dict(captioned_videos(Path(name)))
+        if not described:
+            raise DataError(f"no episode of {name} with a caption can be used; run `rewardlab data check {name}`")
         episodes = draw_episodes(tuple(described), settings.limit, 0)
         captions.update({episode.clip.source.digest: described[episode] for episode in episodes})
         return episodes
@@ -105,16 +109,23 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     if settings.validation:
         others = read(settings.validation)
         return EpisodeSplit(episodes, others, f"all of {settings.validation}", tuple(notes), captions)
-    tasks = sorted({_task(episode) for episode in episodes})
-    if len(tasks) < 2:
-        raise DataError(
-            f"all {len(episodes)} labelled episodes are of one task, {tasks[0]!r}, so that none can be held out; "
-            "name data to validate by with --validation"
-        )
-    count = min(len(tasks) - 1, max(1, round(settings.holdout * len(tasks))))
-    chosen = {str(task) for task in rng_for(0, "validation tasks").choice(tasks, count, replace=False)}
-    train, held_out = (tuple(e for e in episodes if (_task(e) in chosen) == held) for held in (False, True))
-    return EpisodeSplit(train, held_out, f"{count} of {len(tasks)} tasks, held out whole", tuple(notes), captions)
+    rule = ""
+
+    def draw(tasks: dict[str, int]) -> dict[str, bool]:
+        nonlocal rule
+        if len(tasks) < 2:
+            raise DataError(
+                f"all {len(episodes)} labelled episodes are of one task, {next(iter(tasks))!r}, or of tasks that share "
+                "videos, so that none can be held out; name data to validate by with --validation"
+            )
+        count = min(len(tasks) - 1, max(1, round(settings.holdout * len(tasks))))
+        rule = f"{count} of {len(tasks)} tasks, held out whole"
+        chosen = set(rng_for(0, "validation tasks").choice(list(tasks), count, replace=False).tolist())
+        return {task: task in chosen for task in tasks}
+
+    held = split_by_task([task_and_video(episode) for episode in episodes], draw)
+    train, validation = (tuple(e for e, out in zip(episodes, held, strict=True) if out == is_out) for is_out in (0, 1))
+    return EpisodeSplit(train, validation, rule, tuple(notes), captions)
 
 
 def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
@@ -143,13 +154,12 @@ def captioned_examples(episodes: Sequence[Episode], captions: Mapping[str, str])
     return tuple(Example(each, 0, CAPTIONED, captions[each.clip.source.digest]) for each in episodes)
 
 
-def _task(episode: Episode) -> str:
-    return episode.provenance.task or episode.instruction
-
-
 def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tuple[Example, ...]:
     """Return the examples of a mixture, episode by episode, copies after the rest."""
-    parts, found = MIXTURES[mixture], []
+    parts, found = MIXTURES[mixture], list[Example]()
+    episodes = [episode for episode in episodes if _MADE_BY.get(episode.provenance.stage, ORIGINAL) in parts]
+    if not episodes:
+        raise DataError(f"mixture {mixture} holds no example: `data augment` made every row; add the successes it had")
     # Instructions that others may be shown under, each once, a drawn few of very many.
     each = list({episode.instruction: episode for episode in episodes}.values())
     drawn = rng_for(seed, "instruction pool").permutation(len(each))[:_POOL]
@@ -157,7 +167,7 @@ def mixture_examples(episodes: Sequence[Episode], mixture: str, seed: int) -> tu
     for episode in episodes:
         level = episode.label.level
         assert level is not None
-        found.append(Example(episode, level, ORIGINAL))
+        found.append(Example(episode, level, _MADE_BY.get(episode.provenance.stage, ORIGINAL)))
         if COUNTERFACTUAL in parts:
             found += _counterfactuals(episode, pool, seed)
         if CLIPPED in parts and level == _SUCCESS and episode.label.progress is not None:
