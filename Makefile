@@ -20,9 +20,9 @@ pytest: export OMP_WAIT_POLICY = passive
 pytest: $(VENV)/dev.stamp  ## the tests alone
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
 	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
-	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
+	  (apt-get -o DPkg::Lock::Timeout=600 update -qq && apt-get -o DPkg::Lock::Timeout=600 install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
 	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
-	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
+	  (apt-get -o DPkg::Lock::Timeout=600 update -qq && apt-get -o DPkg::Lock::Timeout=600 install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
 	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 SEED ?= 0
