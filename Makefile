@@ -12,6 +12,12 @@ demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated ro
 test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
 	@$(MAKE) --no-print-directory -j2 lint pytest
 
+# Another apt-get may be at work: `install` waits for its lock by itself, `update` does not.
+define apt_install
+for n in $$(seq 40); do found=$$(apt-get update -qq 2>&1) && break; case "$$found" in *lock*) sleep 15;; *) break;; esac; done; \
+apt-get -o DPkg::Lock::Timeout=600 install -y -qq $(1) >/dev/null
+endef
+
 # Tests wait for processes and servers they started, so that one more of them than there are cores keeps all cores busy.
 TEST_PROCESSES ?= 3
 # Threads that spin while they wait would take the cores from other tests.
@@ -19,10 +25,11 @@ pytest: export OPENBLAS_NUM_THREADS = 1
 pytest: export OMP_WAIT_POLICY = passive
 pytest: $(VENV)/dev.stamp  ## the tests alone
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || \
-	  (echo "browser tests need Chromium: trying apt-get install chromium" && \
-	  (apt-get update -qq && apt-get install -y -qq chromium >/dev/null) || echo "no Chromium here: the browser tests will be skipped")
-	@ldconfig -p | grep -q libOSMesa || (echo "world tests need OSMesa: trying apt-get install libosmesa6" && \
-	  (apt-get update -qq && apt-get install -y -qq libosmesa6 >/dev/null) || echo "no OSMesa here: the rendering tests will be skipped")
+	  (echo "browser tests need Chromium: trying apt-get install chromium" && $(call apt_install,chromium)) || \
+	  echo "no Chromium here: the browser tests will be skipped"
+	@ldconfig -p | grep -q libOSMesa || \
+	  (echo "world tests need OSMesa: trying apt-get install libosmesa6" && $(call apt_install,libosmesa6)) || \
+	  echo "no OSMesa here: the rendering tests will be skipped"
 	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 SEED ?= 0

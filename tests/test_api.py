@@ -1,8 +1,10 @@
 """The Python API: the verbs of the command line with all their settings, and what they return."""
 
 import inspect
+import pickle
 import subprocess
 import sys
+from collections.abc import Iterator
 from dataclasses import MISSING
 from pathlib import Path
 from typing import Any
@@ -12,8 +14,8 @@ import pytest
 
 import rewardlab
 from rewardlab.cli import COMMANDS
-from rewardlab.core.errors import PlanError, RunError
-from rewardlab.core.settings import settings_of
+from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.settings import Setting, settings_of
 from rewardlab.core.trial import Failure, Score
 from tests.conftest import IN_PROCESS
 from tests.narrowing import as_score
@@ -141,3 +143,87 @@ def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) 
     (run.folder / "summary.json").unlink()
     with pytest.raises(RunError, match="finish the run"):
         _ = run.summary
+
+
+PUBLIC = {name: getattr(rewardlab, name) for name in rewardlab.__all__}
+VERBS = {name: value for name, value in PUBLIC.items() if inspect.isfunction(value)}
+GROUPS_OF_SETTINGS = (rewardlab.Execution, rewardlab.Scoring, rewardlab.Budget, rewardlab.Sharding)
+
+
+def wrong_values(setting: Setting) -> Iterator[object]:
+    """Values of other types than this setting has."""
+    yield from (b"sample", (name for name in ("pocket", "length")), object(), {"pocket": 1})
+    yield from ((True, "3", [2.5]) if setting.kind in (int, float) else (3, [3]))
+    if setting.many:
+        yield from ([None], [b"sample"], [["pocket"]])
+    else:
+        yield ["sample"]
+    if setting.default is not None and "None" not in str(setting.help):
+        yield None
+
+
+def refused(function: Any, wrong: dict[str, object]) -> str:
+    """What a function says of these arguments; it gets something sound for whatever else it must have."""
+    parameters = inspect.signature(function).parameters.values()
+    words: dict[str, object] = {"runs": ["nowhere"], "frames": np.zeros((1, 8, 8, 3), np.uint8)}
+    given = {each.name: words.get(each.name, "nowhere") for each in parameters if each.default is each.empty}
+    with pytest.raises(PlanError) as caught:
+        function(**given | wrong)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_value_of_another_type_is_refused_by_the_name_of_its_argument(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for setting in settings_of(VERBS[verb]):
+        for value in wrong_values(setting) if not setting.group else ():
+            assert refused(VERBS[verb], {setting.name: value}).startswith(f"{setting.name} of {verb} must be ")
+        if setting.group:
+            assert f"{setting.group} of {verb} must be" in refused(VERBS[verb], {setting.group: {"workers": 2}})
+    assert not any(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("group", GROUPS_OF_SETTINGS)
+def test_a_group_of_settings_refuses_a_value_of_another_type(group: Any) -> None:
+    for name, parameter in inspect.signature(group).parameters.items():
+        for value in (b"4", [4], object(), iter("4")):
+            assert refused(group, {name: value}).startswith(f"{name} of {group.__name__} must be ")
+        assert group(**{name: parameter.default}) == group()
+
+
+@pytest.mark.parametrize("verb", ["score", "open_dataset", "load_model", "episode_from_frames"])
+def test_arguments_that_are_no_settings_are_checked_too(verb: str) -> None:
+    for name in inspect.signature(VERBS[verb]).parameters:
+        for value in (b"sample", iter("sample"), object()):
+            assert refused(VERBS[verb], {name: value}).startswith(f"{name} of {verb} must be ")
+
+
+def test_a_choice_that_is_not_there_is_refused_with_the_nearest() -> None:
+    with pytest.raises(RewardlabError, match="no strategy is called 'serch'; did you mean search"):
+        rewardlab.attack("length", "sample", strategy="serch")  # type: ignore[arg-type]
+
+
+def test_what_is_refused_is_shown_in_short() -> None:
+    with pytest.raises(PlanError) as caught:
+        rewardlab.stress("length", b"x" * 1_000_000)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200
+
+
+def test_values_that_stand_for_the_same_are_taken(tiny_data: Path, tmp_path: Path) -> None:
+    run = rewardlab.stress(
+        "length",
+        tiny_data,
+        perturbations=["polite_filler"],
+        severities=range(1, 3),
+        accuracy_threshold=1,  # which no number of episodes can certify
+        execution=IN_PROCESS,
+        out=tmp_path / "run",
+    )
+    assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1, 2}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_function_travels_to_another_process(verb: str) -> None:
+    assert pickle.loads(pickle.dumps(VERBS[verb])) is getattr(rewardlab, verb) is VERBS[verb]

@@ -3,6 +3,7 @@
 import importlib.util
 import re
 import shlex
+import tomllib
 from dataclasses import MISSING
 from importlib import import_module
 from pathlib import Path
@@ -119,3 +120,15 @@ def test_the_readme_shows_small_pictures_of_a_report_and_a_contact_sheet() -> No
     shown = re.findall(r"!\[[^]]+\]\((docs/pictures/[^)]+)\)", (ROOT / "README.md").read_text())
     assert [Path(name).stem for name in shown] == ["report", "contact_sheet"]
     assert all((ROOT / name).stat().st_size < 200_000 for name in shown)
+
+
+def test_every_file_that_the_notice_names_is_there() -> None:
+    named = re.findall(r"\bsrc/[\w/.*-]+\w", (ROOT / "NOTICE").read_text(encoding="utf-8"))
+    assert named and [path for path in named if not any(ROOT.glob(path))] == []
+
+
+def test_the_readme_lists_every_extra_that_users_install() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    rows = [line for line in (ROOT / "README.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    listed = {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1])}
+    assert {*extras} - {"lint", "dev"} <= listed

@@ -121,9 +121,9 @@ def test_the_package_says_where_it_runs() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert project["requires-python"] == ">=3.11"
     stated = {line.rpartition(" :: ")[2] for line in project["classifiers"]}
-    assert {"3.11", "3.12", "3.13", "Linux", "MacOS"} <= stated
+    assert {"3.11", "3.12", "3.13", "Linux"} <= stated and "MacOS" not in stated  # where no test has run
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert "Python 3.11 to 3.13 on Linux and macOS, x86-64 and aarch64" in readme
+    assert "Python 3.11 to 3.13 on Linux, x86-64 and aarch64; macOS is untested" in readme
 
 
 def test_text_files_are_opened_in_utf8() -> None:

@@ -5,6 +5,7 @@ lists every setting. `rewardlab data check` is `rewardlab.data_check`.
 """
 
 from importlib import import_module
+from types import FunctionType
 from typing import TYPE_CHECKING
 
 from rewardlab.core import __version__ as __version__
@@ -94,10 +95,15 @@ __all__ = sorted(["__version__", *_MODULES])
 
 
 def __getattr__(name: str) -> object:
-    """Load a public name when it is first used."""
+    """Load a public name when it is first used; a function checks its arguments when it is called from here."""
     if name not in _MODULES:
         raise AttributeError(f"module 'rewardlab' has no attribute {name!r}")
-    return getattr(import_module(f"rewardlab.{_MODULES[name]}"), name)
+    value = getattr(import_module(f"rewardlab.{_MODULES[name]}"), name)
+    if not isinstance(value, FunctionType):
+        return value
+    from rewardlab.core.settings import checked
+
+    return checked(value)
 
 
 def __dir__() -> list[str]:

@@ -10,16 +10,18 @@ first type that is supported; `Sequence` and `tuple` take several values, `Liter
 """
 
 import argparse
+import functools
 import inspect
 import json
 import math
 import re
+import reprlib
 import shlex
 import textwrap
 import tomllib
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal, NoReturn
@@ -123,6 +125,60 @@ def _read_hint(hint: Any) -> tuple[Any, bool, tuple[str, ...]]:
         if part in _KINDS:
             return part, False, ()
     raise ValueError(f"a setting cannot have the type {hint}")
+
+
+@functools.cache
+def checked(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a public function that refuses an argument of another type than its signature has, by name; PlanError."""
+    kinds = {name: each.annotation for name, each in inspect.signature(function).parameters.items()}
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        check_types(function.__name__, kinds, dict(zip(kinds, args, strict=False)) | kwargs)
+        return function(*args, **kwargs)
+
+    call.__module__ = "rewardlab"  # where pickle finds it
+    return call
+
+
+def check_types(owner: str, kinds: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise a PlanError that names the first value that is not of its type."""
+    for name in [each for each in kinds if each in values]:
+        kind = _plain(kinds[name])
+        if not _fits(kind, values[name]):
+            raise PlanError(f"{name} of {owner} must be {_kind_text(kind)}, got {reprlib.repr(values[name])}")
+        if typing.get_origin(kind) is Literal:
+            find(dict.fromkeys(typing.get_args(kind)), values[name], name)
+
+
+def _plain(kind: Any) -> Any:
+    return typing.get_args(kind)[0] if typing.get_origin(kind) is Annotated else kind
+
+
+def _fits(kind: Any, value: Any) -> bool:
+    """Whether a value is of a type. Any collection is a list, but what can be read only once is none."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return any(_fits(part, value) for part in parts)
+    if origin is Literal:
+        return isinstance(value, str)
+    if origin in (tuple, Sequence):
+        many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Iterator)
+        return many and all(_fits(parts[0], part) for part in value)
+    if kind in (int, float):
+        return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
+    return isinstance(value, origin or kind)
+
+
+def _kind_text(kind: Any) -> str:
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return " or ".join(dict.fromkeys(map(_kind_text, parts)))
+    if origin is Literal:
+        return " or ".join(map(repr, parts))
+    if origin in (tuple, Sequence):
+        return "a list"
+    return _KINDS[kind][1] if kind in _KINDS else "None" if kind is types.NoneType else (origin or kind).__name__
 
 
 def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -308,7 +364,6 @@ class _AppendValues(argparse.Action):
 
 # Settings of several commands. A command takes a group only if it uses every setting in it.
 
-ENGINES = ("processes", "local", "ray")
 Data = Annotated[str | Path, Help("dataset folder, file, hub id, or a shipped name such as sample")]
 FramePolicyText = Annotated[str, Help("frames shown to the model: uniform:N, fps:X or all", metavar="POLICY")]
 Seed = Annotated[int, Help("seed of everything that is random", more=True)]
@@ -323,6 +378,10 @@ Perturbations = Annotated[
 ]
 Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
 RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]
+
+
+def _check_fields(group: Any) -> None:
+    check_types(type(group).__name__, {entry.name: entry.type for entry in fields(group)}, vars(group))
 
 
 @dataclass(frozen=True)
@@ -342,7 +401,7 @@ class Execution:
     quiet: Annotated[bool, Help("print neither the size of the run nor its progress", short="-q")] = False
 
     def __post_init__(self) -> None:
-        find(dict.fromkeys(ENGINES), self.engine, "engine")
+        _check_fields(self)
         if self.workers < 0:
             raise PlanError(f"workers must be 0 or more, got {self.workers}")
         if self.engine != "ray" and (self.address or self.gpus):
@@ -365,6 +424,7 @@ class Scoring:
     retry_failures: Annotated[bool, Help("score failed trials of an earlier attempt again", more=True)] = False
 
     def __post_init__(self) -> None:
+        _check_fields(self)
         if self.batch_size < 1:
             raise PlanError(f"batch-size must be at least 1, got {self.batch_size}")
         if self.max_restarts < 0 or self.max_failures < 0:
@@ -383,6 +443,7 @@ class Budget:
     max_cost: Annotated[float | None, Help("stop before paid models have cost more than X", more=True)] = None
 
     def __post_init__(self) -> None:
+        _check_fields(self)
         if (self.max_requests or 0) < 0 or not 0 <= (self.max_cost or 0) < math.inf:
             raise PlanError("max-requests and max-cost must be 0 or more; leave out what has no limit")
 
@@ -394,6 +455,9 @@ class Sharding:
     shard: Annotated[
         str, Help("score only part I of N of the episodes; `runs merge` joins the parts", metavar="I/N", more=True)
     ] = ""
+
+    def __post_init__(self) -> None:
+        _check_fields(self)
 
 
 def several(value: object) -> tuple[Any, ...]:

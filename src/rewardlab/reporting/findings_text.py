@@ -57,8 +57,9 @@ def data_sentences(summary: Summary) -> list[str]:
     sentences = [f"Nothing can be certified under {_listed(none)}: no trial there has a success label."] if none else []
     small: dict[str, list[str]] = {}  # categories by the data that they have and need
     for entry in summary.too_small:
-        needed = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
-        enough = needed if entry.clusters_needed else "no number is enough; lower --accuracy-threshold"
+        enough = "no number is enough; lower --accuracy-threshold"
+        if entry.clusters_needed:
+            enough = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
         small.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
     if small:
         said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in small.items()]
