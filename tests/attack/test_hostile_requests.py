@@ -62,9 +62,9 @@ def header(shape: str, descr: str = "'|u1'") -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def zipped(content: bytes, name: str = "frames.npy") -> bytes:
+def zipped(content: bytes, name: str = "frames.npy", method: int = zipfile.ZIP_DEFLATED) -> bytes:
     buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(buffer, "w", method) as archive:
         archive.writestr(name, content)
     return buffer.getvalue()
 
@@ -101,6 +101,8 @@ HOSTILE = {
     "no frames": saved(np.zeros((0, 4, 4, 3), np.uint8)),
     "a claim of terabytes": header("(1000000, 1000, 1000, 3)"),
     "a negative shape": header("(-1, 4, 4, 3)") + bytes(480),
+    "a shape that is no number": header("(True, 2, 2, 3)") + bytes(12),
+    "a bzip2 bomb": zipped(header("(3, 1000, 1000, 3)") + bytes(9_000_000), method=zipfile.ZIP_BZIP2),
     "an endless header": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**31) + b"(" * 1000,
     "a header that is code": header("__import__('os').abort()"),
     "too many frames": saved(np.zeros((200, 4, 4, 3), np.uint8)),
@@ -270,8 +272,30 @@ def test_a_body_may_come_in_small_chunks_but_no_trailer_without_end_after_it(cli
     assert client.get("/health").status_code == 200
 
 
-def test_a_page_from_elsewhere_cannot_reach_a_server_on_loopback(client: httpx2.Client) -> None:
-    assert client.get("/v1/live", headers={"host": "evil.example"}).status_code == 400
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+def test_a_page_from_elsewhere_cannot_reach_a_server_on_loopback(host: str) -> None:
+    from websockets.exceptions import InvalidStatus
+    from websockets.sync.client import connect
+
+    with reward_server("recorder", Recorder(), host=host) as client:
+        netloc = client.base_url.netloc.decode()
+        for name in ("evil.example", "evil.example:80", "[::2]:8000", ""):
+            assert client.get("/v1/live", headers={"host": name}).status_code == 400
+        for name in (netloc, "localhost", "LOCALHOST:80", "[::1]:8000", "[::1]"):
+            assert client.get("/v1/live", headers={"host": name}).status_code == 200
+        stream = f"ws://{netloc}/v1/stream"
+        for origin in ("http://evil.example", "null", "http://127.0.0.1:1"):
+            reply = client.post("/evaluate_batch", json={"samples": []}, headers={"origin": origin})
+            assert_refused(reply, 403)
+            with pytest.raises(InvalidStatus, match="403"), connect(stream, additional_headers={"origin": origin}):
+                pass
+        with pytest.raises(InvalidStatus), connect(stream, additional_headers={"sec-fetch-site": "cross-site"}):
+            pass
+        own = {"origin": f"http://{netloc}", "sec-fetch-site": "same-origin"}
+        assert client.get("/v1/live", headers=own).status_code == 200
+        with connect(stream, additional_headers=own) as opened:
+            opened.send('{"instruction": "push"}')
+            assert json.loads(opened.recv())["frames"] == 0
 
 
 def test_a_websocket_that_misbehaves_is_closed_with_a_reason(client: httpx2.Client) -> None:
@@ -284,3 +308,16 @@ def test_a_websocket_that_misbehaves_is_closed_with_a_reason(client: httpx2.Clie
             with pytest.raises(ConnectionClosed):
                 stream.recv()
             assert stream.close_code == 1008
+
+
+@pytest.mark.parametrize("part", [b"\x82\xfe\x03\xe8" + bytes(14), b"\x02\x80" + bytes(4)], ids=["frame", "frames"])
+def test_a_message_that_never_ends_is_refused(client: httpx2.Client, part: bytes) -> None:
+    from websockets.exceptions import ConnectionClosed
+    from websockets.sync.client import connect
+
+    with connect(str(client.base_url).replace("http", "ws") + "/v1/stream") as stream:
+        stream.send('{"instruction": "push"}')
+        stream.recv()
+        stream.socket.sendall(part)
+        with pytest.raises(ConnectionClosed, match="did not arrive within 1 s"):
+            stream.recv()

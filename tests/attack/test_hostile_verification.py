@@ -132,6 +132,16 @@ def test_a_verdict_on_a_row_that_is_not_there_and_the_undo_of_another_are_refuse
     assert client.get("/api/state", params={"annotator": "ben"}).json()["progress"]["mine"] == 1
 
 
+def test_a_request_id_that_brought_another_verdict_is_refused(client: httpx2.Client) -> None:
+    first = a_verdict(client, annotator="carl", request="request-of-carl")
+    assert client.post("/api/verdicts", json=first).status_code == 200
+    assert client.post("/api/verdicts", json=first).status_code == 200  # sent again
+    for changes in ({"annotator": "dora"}, {"decision": "flag"}, {"decision": "correct", "level": 2}, {"note": "x"}):
+        reply = client.post("/api/verdicts", json=first | changes)
+        assert reply.status_code == 409 and "new id" in reply.json()["error"]
+    assert client.get("/api/state", params={"annotator": "dora"}).json()["progress"]["mine"] == 0
+
+
 def test_what_is_sent_may_be_framed_sniffed_and_cached_by_nobody(client: httpx2.Client) -> None:
     headers = client.get("/").headers
     assert "frame-ancestors 'none'" in headers["content-security-policy"]

@@ -23,10 +23,11 @@ def reward_server(
     max_wait: float = 0.005,
     queue: int = 128,
     sessions: int = 64,
+    host: str = "127.0.0.1",
 ) -> Iterator[httpx2.Client]:
     """Serve until the block ends; give a client of it."""
     batching = BatchingSettings(max_batch, max_wait, queue)
     state = create_server(ServedModel(name, "one", model, ""), "uniform:16", root, batching, sessions)
-    config = server_config(create_app(state, "127.0.0.1"), drain=30, websockets=True)
+    config = server_config(create_app(state, host), drain=30, websockets=True)
     with served(config) as url, httpx2.Client(base_url=url, timeout=60) as client:
         yield client

@@ -9,9 +9,11 @@ import pytest
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.data import open_dataset
 from rewardlab.data.row_listing import ListedRow, RowListing, RowProvenance, list_rows
+from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.verdicts import Decision, Verdict, VerdictStore
 from rewardlab.serving.verification_state import Assignments, live_agreement
 from rewardlab.serving.verified_split import verified_split, write_verified_split
+from rewardlab.serving.verify import open_verification
 from tests.serving.judged_data import judged_data
 
 
@@ -90,6 +92,21 @@ def test_a_request_sent_twice_is_one_verdict_and_undo_leaves_what_others_said(st
     assert store.undo("anna", first.id) == first and store.undo("anna", first.id) == first
     assert store.record(verdict("row 1", "anna"), "request-1") is None  # it came late, and is undone
     assert [(each.annotator, each.level) for each in store.standing()] == [("ben", 4)]
+
+
+def test_the_undo_of_a_verdict_that_was_replaced_leaves_the_standing_one(tmp_path: Path) -> None:
+    data = judged_data(tmp_path / "data", 1)
+    server = open_verification(list_rows(str(data)), None, 0.0, 0)
+    key = server.listing.rows[0].key
+    first = server.record(verdict(key, "anna"), "request-1")["undo"]["id"]
+    second = server.record(verdict(key, "anna", "correct", 5), "request-2")["undo"]["id"]
+    with pytest.raises(RequestRejected, match="undo the later verdict"):  # from a tab that shows the first
+        server.undo("anna", first)
+    assert server.state_for("anna")["progress"]["mine"] == 1
+    assert [each.level for each in server.assignments.verdicts[key].values()] == [5]
+    assert [each.level for each in server.store.standing()] == [5]
+    assert server.undo("anna", second)["progress"]["mine"] == 0
+    server.close()
 
 
 def test_what_another_process_writes_is_seen(store: VerdictStore) -> None:

@@ -1,5 +1,6 @@
 """The server as a process of its own: it drains on SIGTERM and loads its model again on SIGHUP."""
 
+import select
 import signal
 import socket
 import subprocess
@@ -23,9 +24,11 @@ ROOT = Path(__file__).parents[2]
 
 
 @contextmanager
-def serving(model: str, *settings: str) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def serving(model: str, *settings: str, descriptors: int = 0) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Run `rewardlab serve` until the block ends; give the process and its address."""
     command = [sys.executable, "-m", "rewardlab", "serve", model, "--port", "0", *settings]
+    if descriptors:
+        command = ["bash", "-c", f'ulimit -n {descriptors}; exec "$@"', "bash", *command]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -67,6 +70,24 @@ def test_what_was_asked_before_sigterm_is_answered_and_the_process_ends_well(tmp
             client.join()
         assert process.wait(30) == 0
     assert [reply.status_code for reply in replies] == [200] * 4
+
+
+def test_connections_are_bounded_below_the_limit_on_descriptors_and_this_is_logged_once() -> None:
+    with serving("length", descriptors=256) as (process, url):
+        assert process.stderr is not None
+        place = ("127.0.0.1", int(url.rsplit(":", 1)[1]))
+        idle = [socket.create_connection(place) for _ in range(400)]
+        refused = [connection for connection in idle if select.select([connection], [], [], 0)[0]]
+        while len(refused) < 400 - 128:
+            refused = [connection for connection in idle if select.select([connection], [], [], 0.01)[0]]
+        assert {connection.recv(12) for connection in refused} == {b"HTTP/1.1 503"}
+        for connection in idle:
+            connection.close()
+        while not _accepts(url):
+            pass
+        assert httpx2.get(f"{url}/health").status_code == 200
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr.read().count("\n") == 1
 
 
 def _accepts(url: str) -> bool:

@@ -29,6 +29,17 @@ def parse_json(text: str | bytes, *, allow_nonfinite: bool = False, unique_keys:
     return json_parser(allow_nonfinite=allow_nonfinite, unique_keys=unique_keys)(words)
 
 
+def parsed_bytes(text: str | bytes) -> int:
+    """Return the most memory, in bytes, that JSON can take once it is parsed and its lists are arrays."""
+    # 64-bit CPython: a number of 3 digits or a text of 2 letters is an object, a list has room for 4 items.
+    sizes = {"[": 96, "{": 240, ",": 16, '"': 32}
+    found = sum(
+        size * (text.count(mark) if isinstance(text, str) else text.count(mark.encode()))
+        for mark, size in sizes.items()
+    )
+    return 8 * len(text) + found
+
+
 def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> Callable[[str], Any]:
     """Return what parses as `parse_json` does, with the limits as they are now: for many small texts."""
     most_deep = JSON_DEPTH.value

@@ -4,10 +4,11 @@ import asyncio
 import io
 import json
 import os
+import re
 import threading
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Clip, Episode, in_memory
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun, require_packages
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
-from rewardlab.core.records import parse_json
+from rewardlab.core.records import parse_json, parsed_bytes
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, failure_of, info_from_json, info_to_json, validate_answer
@@ -59,6 +60,7 @@ PROTOCOL = 1
 EPISODES_TYPE = "application/x-rewardlab-episodes"
 _MAX_NAME = 200  # letters of a server's name and of its fingerprint
 _MAX_REASON = 400  # letters of why there is no answer
+_ENTRY_BYTES = 2_000  # that Python takes for one entry of an archive, beside its content
 _HEADER_BYTES = 1 << 16  # of a .npy file, more than numpy reads of a header
 # Python 3.11 may raise SystemError where two threads read literals at once and one collects garbage meanwhile
 # (python/cpython#106905).
@@ -87,8 +89,12 @@ def pack_episodes(episodes: Sequence[Episode]) -> bytes:
     return buffer.getvalue()
 
 
-def unpack_episodes(body: bytes) -> list[Episode]:
-    """Return the episodes of a request; a body that is not one is a DataError."""
+def unpack_episodes(body: bytes, take: Callable[[int], None] = lambda _: None) -> list[Episode]:
+    """Return the episodes of a request; a body that is not one is a DataError.
+
+    `take` is called with the bytes that the next step needs, and may raise to prevent it.
+    """
+    take(len(body) + directory_bytes(body))
     try:
         with zipfile.ZipFile(io.BytesIO(body)) as archive:
             entries = archive.infolist()
@@ -97,11 +103,18 @@ def unpack_episodes(body: bytes) -> list[Episode]:
             if sum(entry.file_size for entry in entries) > len(body):  # entries may also lie over each other
                 raise ValueError("the archive claims to hold more than its own length")
             arrays = {entry.filename.removesuffix(".npy"): array_of_npy(archive.read(entry)) for entry in entries}
-        described = parse_json(arrays["episodes"].tobytes())
+        text = arrays["episodes"].tobytes()
+        take(parsed_bytes(text))
+        described = parse_json(text)
         return [_episode(each, arrays, index) for index, each in enumerate(described)]
     except (zipfile.BadZipFile, OSError, KeyError, TypeError, ValueError, EOFError, RuntimeError, MemoryError) as error:
         why = str(error)[:_MAX_REASON]
         raise DataError(f"the request holds no episodes as an uncompressed .npz archive ({why})") from error
+
+
+def directory_bytes(archive: bytes | memoryview) -> int:
+    """Return the most memory, in bytes, that the directory of a zip archive takes once it is read."""
+    return _ENTRY_BYTES * sum(1 for _ in re.finditer(b"PK\x01\x02", archive))
 
 
 def array_of_npy(data: bytes | memoryview) -> NDArray[Any]:
@@ -114,7 +127,7 @@ def array_of_npy(data: bytes | memoryview) -> NDArray[Any]:
             shape, fortran, dtype = read_header(file)
     except Exception as error:  # the header is a Python literal, and reading one may raise nearly anything
         raise ValueError(f"an array with a header that cannot be read: {type(error).__name__}") from error
-    if min(shape, default=0) < 0:
+    if any(type(size) is not int or size < 0 for size in shape):  # True is an int as well
         raise ValueError(f"an array of shape {shape}")
     return np.frombuffer(data, dtype, offset=file.tell()).reshape(shape, order="F" if fortran else "C")
 

@@ -13,7 +13,8 @@ from rewardlab.core.limits import REQUEST_MB
 from rewardlab.models.remote import read_token
 from rewardlab.serving import endpoints, robometer_endpoints, session_endpoints
 from rewardlab.serving.batching import Batcher, BatchingSettings, ServedModel
-from rewardlab.serving.http import BodyLimit, RequestLimits, allow_local_names, error_handlers
+from rewardlab.serving.http import BodyLimit, RequestLimits, error_handlers
+from rewardlab.serving.memory import MemoryBudget
 from rewardlab.serving.sessions import SessionStore
 from rewardlab.serving.state import RewardServer, ServerMetrics
 from rewardlab.serving.uploads import ClipDecoder
@@ -30,9 +31,13 @@ def create_server(
     """Return the state of a server that holds this model."""
     metrics = ServerMetrics()
     batcher = Batcher(served, batching, metrics.observe_batch)
-    server = RewardServer(batcher, SessionStore(sessions), ClipDecoder(frames, root), metrics)
+    memory = MemoryBudget()
+    store = SessionStore(sessions, memory)
+    memory.reclaim = store.close_idle
+    server = RewardServer(batcher, store, ClipDecoder(frames, root), metrics, memory)
     metrics.gauge("rewardlab_pending_clips", "clips that wait or are scored", lambda: batcher.pending)
     metrics.gauge("rewardlab_sessions", "sessions that are open", lambda: len(server.sessions))
+    metrics.gauge("rewardlab_memory_bytes", "bytes held for requests, connections and sessions", lambda: memory.held)
     return server
 
 
@@ -43,9 +48,9 @@ def create_app(server: RewardServer, host: str) -> RequestLimits:
     app.state.server = server
     for module in (endpoints, session_endpoints, robometer_endpoints):
         app.include_router(module.router)
-    allow_local_names(app, host)
     body, open_paths = BodyLimit(REQUEST_MB, "MB", 1_000_000), frozenset(("/", "/health"))
-    return RequestLimits(app, read_token(), body, open_paths, observe=server.metrics.observe_request)
+    observe = server.metrics.observe_request
+    return RequestLimits(app, read_token(), body, open_paths, host, observe=observe, memory=server.memory)
 
 
 @asynccontextmanager

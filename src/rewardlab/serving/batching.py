@@ -82,14 +82,17 @@ class Batcher:
 
     async def score(self, episodes: Sequence[Episode]) -> tuple[list[Answer], ServedModel]:
         """Return one answer per episode, all of one model, and that model; reject with 503 if too many are pending."""
-        if len(episodes) > self.settings.capacity:
-            reason = f"{len(episodes)} clips in one request; at most {self.settings.capacity} are accepted"
-            raise RequestRejected(413, reason)
+        self.require_size(len(episodes))
         self.require_room(len(episodes))
         waiting = _Waiting(episodes, time.monotonic(), asyncio.get_running_loop().create_future())
         self.pending += len(episodes)
         self._queue.put_nowait(waiting)
         return await waiting.answered
+
+    def require_size(self, clips: int) -> None:
+        """Reject with 413 if one request has so many clips that they never fit."""
+        if clips > self.settings.capacity:
+            raise RequestRejected(413, f"{clips} clips in one request; at most {self.settings.capacity} are accepted")
 
     def require_room(self, clips: int) -> None:
         """Reject with 503 and Retry-After if so many more clips are too many."""

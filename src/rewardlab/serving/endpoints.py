@@ -12,17 +12,18 @@ from starlette.responses import HTMLResponse, PlainTextResponse, Response
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
-from rewardlab.core.records import parse_json
 from rewardlab.core.trial import ScoreInfo
 from rewardlab.models.remote import EPISODES_TYPE, PROTOCOL, Health, pack_answers, unpack_episodes
 from rewardlab.serving.http import PAGE_POLICY, media_type, whole_body
 from rewardlab.serving.listening import RequestRejected
-from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.memory import MemoryShare
+from rewardlab.serving.state import Memory, RewardServer, Server
 from rewardlab.serving.uploads import read_form
 
 MAX_FPS = 1_000.0
 DEFAULT_FPS = 10.0
 _MAX_REFERENCE = 4_096
+_MAX_CLIPS = 1_000
 _MAX_EVERY = 1_000_000  # frames
 
 Instruction = Annotated[str, Field(min_length=1, max_length=INSTRUCTION_CHARACTERS.default)]
@@ -54,7 +55,7 @@ class BatchRequest(BaseModel):
     """Several clips to score together."""
 
     model_config = ConfigDict(extra="forbid")
-    clips: Annotated[list[ClipReference], Field(min_length=1, max_length=1_000)]
+    clips: Annotated[list[ClipReference], Field(min_length=1, max_length=_MAX_CLIPS)]
 
 
 class AnswerBody(BaseModel):
@@ -125,39 +126,55 @@ _FORM_SCHEMA = {
         "fps": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_FPS, "default": DEFAULT_FPS},
     },
 }
+_BATCH_SCHEMA = {
+    "type": "object",
+    "required": ["clips"],
+    "properties": {
+        "clips": {"type": "array", "minItems": 1, "maxItems": _MAX_CLIPS, "items": ClipReference.model_json_schema()}
+    },
+}
 _CLIP_BODY = request_body({"multipart/form-data": _FORM_SCHEMA, "application/json": ClipReference.model_json_schema()})
+_BATCH_BODY = request_body({"application/json": _BATCH_SCHEMA})
 _EPISODES_BODY = request_body({EPISODES_TYPE: BINARY})
 
 
 @router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": AnswerBody}})
-async def score(request: Request, server: Server) -> dict[str, Any]:
+async def score(request: Request, server: Server, memory: Memory) -> dict[str, Any]:
     """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
-    is_form = media_type(request) == "multipart/form-data"
-    episode = await _form_clip(request, server) if is_form else await _json_clip(request, server)
+    if media_type(request) == "multipart/form-data":
+        episode = await _form_clip(request, server, memory)
+    elif media_type(request) == "application/json":
+        body = ClipReference.model_validate(await server.parse(await whole_body(request), memory))
+        episode = await _referenced(server, body, memory)
+    else:
+        raise RequestRejected(422, "expected a form with a clip, or JSON that names one")
     return (await server.answers([episode]))[0]
 
 
-@router.post("/v1/batch", responses={**REFERENCE_REJECTIONS, 200: {"model": list[AnswerBody]}})
-async def batch(body: BatchRequest, server: Server) -> list[dict[str, Any]]:
+@router.post(
+    "/v1/batch", openapi_extra=_BATCH_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": list[AnswerBody]}}
+)
+async def batch(request: Request, server: Server, memory: Memory) -> list[dict[str, Any]]:
     """Score several clips below the root; one answer each, in order."""
-    episodes = [await _referenced(server, clip) for clip in body.clips]
-    return await server.answers(episodes)
+    body = BatchRequest.model_validate(await server.parse(await whole_body(request), memory))
+    server.batcher.require_size(len(body.clips))
+    return await server.answers([await _referenced(server, clip, memory) for clip in body.clips])
 
 
 @router.post("/score", openapi_extra=_EPISODES_BODY, responses={**REJECTIONS, 415: REJECTIONS[422]})
-async def score_episodes(request: Request, server: Server) -> Response:
+async def score_episodes(request: Request, server: Server, memory: Memory) -> Response:
     """Score the episodes of one archive, as `remote:URL` sends them; one answer each, in order."""
     if media_type(request) != EPISODES_TYPE:
         raise RequestRejected(415, f"expected the content type {EPISODES_TYPE}")
     body = await whole_body(request)
-    episodes = await server.decode(partial(unpack_episodes, body))
+    episodes = await server.decode(partial(unpack_episodes, body, memory.take))
     if not episodes:
         raise RequestRejected(422, "the request holds no episodes")
     answers, served = await server.batcher.score(episodes)
     return Response(pack_answers(answers, served.fingerprint), media_type="application/json")
 
 
-async def _form_clip(request: Request, server: RewardServer) -> Episode:
+async def _form_clip(request: Request, server: RewardServer, memory: MemoryShare) -> Episode:
     form = read_form(await whole_body(request), request.headers["content-type"], most=8)
     clip, instruction = form.get("clip"), form.get("instruction")
     if not isinstance(clip, memoryview) or not isinstance(instruction, str):
@@ -168,22 +185,12 @@ async def _form_clip(request: Request, server: RewardServer) -> Episode:
         rate = math.nan
     if not 0 < rate <= MAX_FPS:
         raise RequestRejected(422, f"fps must be a number above 0 and at most {MAX_FPS:g}")
-    work = partial(server.decoder.uploaded, clip, require_instruction(instruction), rate)
+    work = partial(server.decoder.uploaded, clip, require_instruction(instruction), rate, memory)
     return await server.decode_sent(clip, work)
 
 
-async def _json_clip(request: Request, server: RewardServer) -> Episode:
-    if media_type(request) != "application/json":
-        raise RequestRejected(422, "expected a form with a clip, or JSON that names one")
-    try:
-        found = parse_json(await whole_body(request))
-    except ValueError as error:
-        raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
-    return await _referenced(server, ClipReference.model_validate(found))
-
-
-async def _referenced(server: RewardServer, clip: ClipReference) -> Episode:
-    work = partial(server.decoder.referenced, clip.reference, require_instruction(clip.instruction), clip.fps)
+async def _referenced(server: RewardServer, clip: ClipReference, memory: MemoryShare) -> Episode:
+    work = partial(server.decoder.referenced, clip.reference, require_instruction(clip.instruction), clip.fps, memory)
     return await server.decode(work)
 
 

@@ -2,26 +2,32 @@
 
 import asyncio
 import json
+import re
+import resource
 import secrets
 import signal
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, MutableMapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import uvicorn
 from pydantic import ValidationError
-from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.middleware.trustedhost import TrustedHostMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
+from websockets.protocol import State
 
 from rewardlab.core.errors import DataError, RunError
-from rewardlab.core.limits import REQUEST_MB, REQUEST_SECONDS, SERVER_MB, Limit
+from rewardlab.core.limits import REQUEST_MB, REQUEST_SECONDS, Limit
 from rewardlab.serving.listening import RequestRejected, address, is_loopback, listen
+from rewardlab.serving.memory import MemoryBudget, MemoryShare
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -32,6 +38,14 @@ ErrorHandler = Callable[[Request, Any], Coroutine[Any, Any, Response]]
 
 PAGE_POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; connect-src 'self'"
 _MOST_HEADER_BYTES = 1 << 16
+_POLICY_VIOLATION, _TOO_BIG, _TRY_AGAIN_LATER = 1008, 1009, 1013  # why a WebSocket is closed
+_MOST_CLOSE_REASON = 120  # characters
+_MOST_FRAGMENTS, _FRAGMENT_BYTES = (
+    10_000,
+    64,
+)  # frames of one message of a WebSocket, and what each takes beside its content
+_MOST_UNREAD_BYTES = 16_000_000  # answers that a client of a WebSocket does not read
+_MOST_CONNECTIONS = 4_096
 _IDLE_SECONDS = 75  # longer than clients keep idle connections, so that none is closed while they send the next request
 _OWN_PAGES = (b"", b"none", b"same-origin")  # Sec-Fetch-Site of our page, of an address that was typed, of programs
 
@@ -54,13 +68,15 @@ def serve_until_stopped(config: uvicorn.Config, host: str, port: int, started: C
         asyncio.run(run())
 
 
-def server_config(app: App, *, drain: int, websockets: bool) -> uvicorn.Config:
+def server_config(app: "RequestLimits", *, drain: int, websockets: bool) -> uvicorn.Config:
     """Return how uvicorn serves: bounded headers and messages; at the end, `drain` seconds for requests under way."""
     return uvicorn.Config(
         app,
         http=TimeoutProtocol,
-        ws="websockets-sansio" if websockets else "none",
+        ws=partial(CountedWebSocket, app.memory) if websockets else "none",  # type: ignore[arg-type]
         ws_max_size=REQUEST_MB.in_bytes,
+        ws_per_message_deflate=False,  # a few KB could unpack to the longest message
+        backlog=max(1, most_connections() // 4),  # asyncio accepts so many in a row before any is counted
         timeout_keep_alive=_IDLE_SECONDS,
         timeout_graceful_shutdown=drain,
         log_level="warning",
@@ -95,10 +111,10 @@ def error_json(status: int, reason: str, headers: Mapping[str, str] | None = Non
     return JSONResponse({"error": reason.encode("utf-8", "replace").decode()}, status, headers)
 
 
-def allow_local_names(app: Starlette, host: str) -> None:
-    """On loopback, reject requests with another Host header: a web page elsewhere could use one (DNS rebinding)."""
-    if is_loopback(host) and ":" not in host:
-        app.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", host])
+def most_connections() -> int:
+    """Return how many connections are served at once: half the file descriptors, for those being refused need some."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return _MOST_CONNECTIONS if soft == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, max(1, soft // 2))
 
 
 @dataclass(frozen=True)
@@ -127,9 +143,9 @@ class RequestLimits:
     token: str
     body: BodyLimit
     open_paths: frozenset[str]  # pages without data: they need no token, and other sites may link to them
-    same_origin: bool = False  # reject requests from the pages of other sites
+    host: str  # the address it listens on
     observe: Callable[[str, int, float], None] = lambda *_: None  # called after each request: route, status, seconds
-    held: int = 0  # bytes of all bodies in memory now
+    memory: MemoryBudget = field(default_factory=MemoryBudget)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or reject it."""
@@ -152,30 +168,31 @@ class RequestLimits:
             self.observe(name, status[0], time.perf_counter() - started)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
-        held = 0
+        memory = scope["memory"] = MemoryShare(self.memory)
         try:
             self._require_token(scope)
-            if self.same_origin and scope["path"] not in self.open_paths:
-                origin, host = header(scope, b"origin"), header(scope, b"host")
-                own = (b"", b"http://" + host, b"https://" + host)  # a proxy in front of this server may add TLS
-                if origin not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
-                    advice = "open the address that the server printed"
-                    raise RequestRejected(403, f"requests from other sites are rejected; {advice}")
-            body = await self._body(scope, receive)
-            held = len(body)
+            self._require_own_page(scope)
+            body = await self._body(scope, receive, memory)
             await self.app(scope, _replay(body, receive), send)
         except RequestRejected as error:
             await error_json(error.status, str(error), error.headers | {"connection": "close"})(scope, receive, send)
         finally:
-            self.held -= held
+            memory.give_back()
 
     async def _websocket(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             self._require_token(scope)
-        except RequestRejected:
-            await send({"type": "websocket.close", "code": 1008, "reason": "a bearer token is needed"})
+            self._require_own_page(scope)
+        except RequestRejected as error:
+            await send(
+                {"type": "websocket.close", "code": _POLICY_VIOLATION, "reason": str(error)[:_MOST_CLOSE_REASON]}
+            )
             return
-        await self.app(scope, receive, send)
+        memory = scope["memory"] = MemoryShare(self.memory)
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            memory.give_back()
 
     def _require_token(self, scope: Scope) -> None:
         if not self.token or (scope["type"] == "http" and scope["path"] in self.open_paths):
@@ -184,13 +201,25 @@ class RequestLimits:
         if not secrets.compare_digest(given, f"Bearer {self.token}".encode()):
             raise RequestRejected(401, "this server needs the header `Authorization: Bearer TOKEN`")
 
-    async def _body(self, scope: Scope, receive: Receive) -> bytes:
+    def _require_own_page(self, scope: Scope) -> None:
+        """Reject the pages of other sites, also under a name of theirs that leads here (DNS rebinding)."""
+        host, advice = header(scope, b"host"), "open the address that the server printed"
+        name = re.sub(rb":[0-9]*\Z", b"", host).strip(b"[]").lower().decode("latin-1")
+        if is_loopback(self.host) and name not in ("localhost", "127.0.0.1", "::1", self.host):
+            raise RequestRejected(400, f"this server is reached as {self.host}, not by the Host header sent; {advice}")
+        if scope["type"] == "http" and scope["path"] in self.open_paths:
+            return
+        own = (b"", b"http://" + host, b"https://" + host)  # a proxy in front of this server may add TLS
+        if header(scope, b"origin") not in own or header(scope, b"sec-fetch-site") not in _OWN_PAGES:
+            raise RequestRejected(403, f"requests from other sites are rejected; {advice}")
+
+    async def _body(self, scope: Scope, receive: Receive, memory: MemoryShare) -> bytes:
         """Return the body, counted as it arrives; a Content-Length above the limit is rejected at once."""
         length = header(scope, b"content-length")
         if length.isdigit() and int(length[:20]) > self.body.in_bytes:
             raise self.body.rejection()
         chunks: list[bytes] = []
-        more, read, most, most_held = True, 0, self.body.in_bytes, SERVER_MB.in_bytes
+        more, read, most = True, 0, self.body.in_bytes
         try:
             async with asyncio.timeout(REQUEST_SECONDS.value):
                 while more:
@@ -199,19 +228,12 @@ class RequestLimits:
                         raise RequestRejected(400, "the connection was closed before the request was complete")
                     chunks.append(message.get("body", b""))
                     read += len(chunks[-1])
-                    self.held += len(chunks[-1])
                     more = bool(message.get("more_body"))
                     if read > most:
                         raise self.body.rejection()
-                    if self.held > most_held:
-                        full = "the requests under way fill the memory of this server; try again later"
-                        raise RequestRejected(503, full, 1)
+                    memory.take(len(chunks[-1]))
         except TimeoutError:
-            self.held -= read
             raise RequestRejected(408, f"the request did not arrive within {REQUEST_SECONDS.value} s") from None
-        except BaseException:
-            self.held -= read
-            raise
         return b"".join(chunks)
 
 
@@ -220,11 +242,18 @@ class TimeoutProtocol(HttpToolsProtocol):
 
     header_timer: asyncio.TimerHandle | None = None
     upgraded = False  # to a WebSocket, which has a protocol of its own
+    warned = False  # that there are too many connections, once for all
     not_body = 0  # bytes of the request so far beyond its body, less what framing may add to that
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin to wait for the first header."""
         super().connection_made(transport)
+        most = most_connections()
+        if len(self.connections) > most:
+            if not TimeoutProtocol.warned:
+                TimeoutProtocol.warned = True
+                self.logger.warning("more than %d connections: further ones get status 503; raise `ulimit -n`", most)
+            self._close(503, "Service Unavailable", f"this server has {most} connections already; try again later")
         self._watch()
 
     def data_received(self, data: bytes) -> None:
@@ -281,6 +310,100 @@ class TimeoutProtocol(HttpToolsProtocol):
             head = f"HTTP/1.1 {status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
             self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         self.transport.close()
+
+
+class CountedWebSocket(WebSocketsSansIOProtocol):
+    """WebSockets of uvicorn, whose messages are part of the memory of the server until the application is done."""
+
+    def __init__(self, memory: MemoryBudget, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.memory = MemoryShare(memory)
+        self.unread = deque[int]()  # bytes of each message that waits for the application
+        self.in_hand = 0  # bytes of the message that the application has
+        self.timer: asyncio.TimerHandle | None = None  # of a message that is incomplete
+
+    def data_received(self, data: bytes) -> None:
+        """Take more of a message; where the memory is full, close the connection with a reason."""
+        if self.transport.get_write_buffer_size() > _MOST_UNREAD_BYTES:  # it sends pings and reads no pongs
+            return self.transport.abort()
+        try:
+            self.memory.take(len(data))
+        except RequestRejected as error:
+            return self._refuse(_TRY_AGAIN_LATER, str(error))
+        super().data_received(data)
+        self._settle()
+
+    def handle_text(self, event: Frame) -> None:
+        """Begin a text; the parser, which keeps the last frame, keeps an empty one."""
+        super().handle_text(event)
+        event.data = b""
+
+    def handle_bytes(self, event: Frame) -> None:
+        """Begin a binary message."""
+        super().handle_bytes(event)
+        event.data = b""
+
+    def handle_cont(self, event: Frame) -> None:
+        """Take the next frame of a message."""
+        super().handle_cont(event)
+        event.data = b""
+        if len(self.frames) > _MOST_FRAGMENTS:
+            self._refuse(_TOO_BIG, f"a message of more than {_MOST_FRAGMENTS:,} frames; send fewer, larger ones")
+
+    def send_receive_event_to_app(self) -> None:
+        """Queue a message, and note its size."""
+        size, queued = sum(map(len, self.frames)), self.queue.qsize()
+        super().send_receive_event_to_app()
+        if self.queue.qsize() > queued:
+            self.unread.append(size)
+        self._stop_timer()
+
+    async def receive(self) -> Any:
+        """Give the application the next message; it is done with the one before."""
+        self.in_hand = 0
+        self._settle()
+        message = await super().receive()
+        if message["type"] == "websocket.receive":
+            self.in_hand = self.unread.popleft()
+        self._settle()
+        return message
+
+    async def run_asgi(self) -> None:
+        """Run the application, and drop what it has not read."""
+        await super().run_asgi()
+        self.queue, self.in_hand = asyncio.Queue(), 0
+        self.unread.clear()
+        self._settle()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Drop a message that did not arrive as a whole: the garbage collector may not come for long."""
+        super().connection_lost(exc)
+        self.conn.parser.close()
+        self.conn.reader.buffer.clear()
+        self.frames = []
+        self._settle()
+
+    def _refuse(self, code: int, reason: str) -> None:
+        if self.conn.state is State.OPEN:
+            self.conn.fail(code, reason[:_MOST_CLOSE_REASON])
+            self.handle_parser_exception()
+        else:
+            self.transport.close()
+
+    def _settle(self) -> None:
+        """Give back all but what is still held; the rest of a message must come in time."""
+        part = len(self.conn.reader.buffer) + sum(len(frame) + _FRAGMENT_BYTES for frame in self.frames)
+        self.memory.give_back(max(0, self.memory.held - part - sum(self.unread) - self.in_hand))
+        if not part or self.read_paused:
+            self._stop_timer()
+        elif self.timer is None:
+            reason = f"the message did not arrive within {REQUEST_SECONDS.value} s"
+            self.timer = self.loop.call_later(REQUEST_SECONDS.value, self._refuse, _POLICY_VIOLATION, reason)
+
+    def _stop_timer(self) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
 
 
 def header(scope: Scope, name: bytes) -> bytes:

@@ -13,17 +13,19 @@ from fastapi import APIRouter, Request
 
 from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_clip
 from rewardlab.core.errors import DataError
-from rewardlab.core.records import parse_json
+from rewardlab.core.records import parse_json, parsed_bytes
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure, Score
 from rewardlab.serving.endpoints import BINARY, DEFAULT_FPS, REJECTIONS, request_body, require_instruction
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected
-from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.memory import MemoryShare
+from rewardlab.serving.state import Memory, RewardServer, Server
 from rewardlab.serving.uploads import Form, decode_frames, read_form, require_frames
 
 router = APIRouter()
 
 _MOST_SAMPLES = 256
+_INDEX_BYTES = 32  # that a clip takes for a frame beside its pixels: which one it is, and when it is shown
 _PIXEL = {"type": "array", "minItems": 3, "maxItems": 3, "items": {"type": "integer", "minimum": 0, "maximum": 255}}
 _FRAME = {"type": "array", "minItems": 1, "items": {"type": "array", "minItems": 1, "items": _PIXEL}}
 _TRAJECTORY = {
@@ -71,19 +73,21 @@ Sample = tuple[str, list[Episode]]  # its type, and its clips: prefixes of one t
 
 
 @router.post("/evaluate_batch", openapi_extra=request_body({"application/json": _JSON_SCHEMA}), responses=REJECTIONS)
-async def evaluate_batch(request: Request, server: Server) -> Json:
+async def evaluate_batch(request: Request, server: Server, memory: Memory) -> Json:
     """Answer samples given as JSON."""
-    body = await whole_body(request)
-    return await _evaluate(server, *await server.decode(partial(_json_samples, body)))
+    found = await server.parse(await whole_body(request), memory)
+    if not isinstance(found, dict) or not isinstance(found.get("samples"), list):
+        raise RequestRejected(422, 'expected {"samples": [...]}')
+    return await _evaluate(server, found["samples"], found.get("use_frame_steps") in (True, "true"), memory)
 
 
 @router.post(
     "/evaluate_batch_npy", openapi_extra=request_body({"multipart/form-data": _FORM_SCHEMA}), responses=REJECTIONS
 )
-async def evaluate_batch_npy(request: Request, server: Server) -> Json:
+async def evaluate_batch_npy(request: Request, server: Server, memory: Memory) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
     form = read_form(await whole_body(request), request.headers.get("content-type", ""), most=4 * _MOST_SAMPLES)
-    return await _evaluate(server, *await server.decode(partial(_form_samples, form)))
+    return await _evaluate(server, *await server.decode(partial(_form_samples, form, memory)), memory)
 
 
 @router.get("/model_info")
@@ -100,8 +104,8 @@ async def gpu_status(server: Server) -> Json:
     return {"total_gpus": 1, "available_gpus": 1 - busy, "pending": server.batcher.pending}
 
 
-async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool) -> Json:
-    decoded = await server.decode(partial(_decoded, samples, frame_steps))
+async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool, memory: MemoryShare) -> Json:
+    decoded = await server.decode(partial(_decoded, samples, frame_steps, memory))
     answers, _ = await server.batcher.score([clip for _, clips in decoded for clip in clips])
     left = iter(answers)
     parts = [list(islice(left, len(clips))) for _, clips in decoded]
@@ -113,30 +117,21 @@ async def _evaluate(server: RewardServer, samples: list[Json], frame_steps: bool
     return _progress(parts, frame_steps)
 
 
-def _json_samples(body: bytes) -> tuple[list[Json], bool]:
-    try:
-        found = parse_json(body)
-    except ValueError as error:
-        raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
-    if not isinstance(found, dict) or not isinstance(found.get("samples"), list):
-        raise RequestRejected(422, 'expected {"samples": [...]}')
-    return found["samples"], found.get("use_frame_steps") in (True, "true")
-
-
-def _form_samples(form: Form) -> tuple[list[Json], bool]:
+def _form_samples(form: Form, memory: MemoryShare) -> tuple[list[Json], bool]:
     samples = list[Json]()
     while (text := form.get(f"sample_{len(samples)}")) is not None:
+        memory.take(parsed_bytes(text) if isinstance(text, str) else 0)
         try:
             sample = parse_json(text) if isinstance(text, str) else None
         except ValueError as error:
             raise RequestRejected(400, f"sample_{len(samples)} cannot be read: {error}") from error
         if not isinstance(sample, dict):
             raise RequestRejected(422, "every sample must be a JSON object")
-        samples.append({key: _with_frames(value, form) for key, value in sample.items()})
+        samples.append({key: _with_frames(value, form, memory) for key, value in sample.items()})
     return samples, str(form.get("use_frame_steps", "")).lower() == "true"
 
 
-def _with_frames(trajectory: Any, form: Form) -> Any:
+def _with_frames(trajectory: Any, form: Form, memory: MemoryShare) -> Any:
     """Return a trajectory with its frames in place of the name of the file that holds them; all else as it is."""
     frames = trajectory.get("frames") if isinstance(trajectory, dict) else None
     if not isinstance(frames, dict):
@@ -144,10 +139,10 @@ def _with_frames(trajectory: Any, form: Form) -> Any:
     file = form.get(str(frames.get("__numpy_file__")))
     if not isinstance(file, memoryview):
         raise RequestRejected(422, "frames name a file that is not in the form")
-    return {**trajectory, "frames": decode_frames(file)}
+    return {**trajectory, "frames": decode_frames(file, memory)}
 
 
-def _decoded(samples: list[Json], frame_steps: bool) -> list[Sample]:
+def _decoded(samples: list[Json], frame_steps: bool, memory: MemoryShare) -> list[Sample]:
     if not 0 < len(samples) <= _MOST_SAMPLES:
         raise RequestRejected(422, f"expected 1 to {_MOST_SAMPLES} samples, got {len(samples)}")
     decoded: list[Sample] = []
@@ -157,9 +152,16 @@ def _decoded(samples: list[Json], frame_steps: bool) -> list[Sample]:
             raise RequestRejected(422, "sample_type must be progress or preference")
         clips = [_episode(sample.get(side)) for side in _SIDES[kind]]
         if kind == "progress" and frame_steps:
-            clips = [show_only(clips[0], np.arange(end + 1)) for end in range(len(clips[0].clip))]
+            clips = _prefixes(clips[0], memory)
         decoded.append((kind, clips))
     return decoded
+
+
+def _prefixes(whole: Episode, memory: MemoryShare) -> list[Episode]:
+    """Return the clip up to each of its frames; a model may hold the frames of all of them at once."""
+    count, pixels = len(whole.clip), whole.frames
+    memory.take((pixels.nbytes // count + _INDEX_BYTES) * count * (count + 1) // 2)
+    return [show_only(whole, np.arange(end + 1)) for end in range(count)]
 
 
 def _episode(trajectory: Any) -> Episode:
@@ -173,13 +175,19 @@ def _frames(given: Any) -> Frames:
     if isinstance(given, np.ndarray):
         return given
     try:
-        array = np.asarray(given)
-        whole = np.issubdtype(array.dtype, np.integer) and array.size > 0 and array.min() >= 0 and array.max() <= 255
+        frames = np.stack([_frame(each) for each in given])  # one by one: a long call would keep other threads waiting
     except (ValueError, TypeError, OverflowError):
-        whole = False
-    if not whole:
-        raise DataError("frames must be lists of whole numbers from 0 to 255, of shape (T, H, W, 3)")
-    return require_frames(array.astype(np.uint8))
+        raise DataError("frames must be lists of whole numbers from 0 to 255, of shape (T, H, W, 3)") from None
+    return require_frames(frames)
+
+
+def _frame(given: Any) -> Frames:
+    frame = np.asarray(given)
+    if frame.ndim != 3 or not frame.size or not np.issubdtype(frame.dtype, np.integer):
+        raise ValueError
+    if frame.min() < 0 or frame.max() > 255:
+        raise ValueError
+    return frame.astype(np.uint8)
 
 
 def _progress(parts: list[list[Answer]], frame_steps: bool) -> Json:

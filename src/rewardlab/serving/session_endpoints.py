@@ -11,7 +11,6 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
 from rewardlab.core.errors import DataError, RewardlabError
-from rewardlab.core.records import parse_json
 from rewardlab.serving.endpoints import (
     BINARY,
     REJECTIONS,
@@ -24,17 +23,19 @@ from rewardlab.serving.endpoints import (
 )
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.memory import MemoryShare
 from rewardlab.serving.sessions import Session
-from rewardlab.serving.state import RewardServer, Server
+from rewardlab.serving.state import Memory, RewardServer, Server
 from rewardlab.serving.uploads import decode_frames
 
 router = APIRouter()
 
+_NEW_BODY = request_body({"application/json": NewSession.model_json_schema()})
 _FRAMES_BODY = request_body(dict.fromkeys(("application/octet-stream", "image/jpeg", "image/png"), BINARY))
 _JPEG_BODY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/jpeg": {"schema": BINARY}}, "description": "the last frame"}
 }
-_POLICY_VIOLATION = 1008
+_POLICY_VIOLATION, _UNREADABLE = 1008, 400
 _OPENED = {
     "model": SessionBody,
     "links": {  # to the calls that take the id of the session
@@ -44,10 +45,10 @@ _OPENED = {
 }
 
 
-@router.post("/v1/sessions", status_code=201, responses={**REJECTIONS, 201: _OPENED})
-async def open_session(body: NewSession, server: Server) -> dict[str, Any]:
+@router.post("/v1/sessions", status_code=201, openapi_extra=_NEW_BODY, responses={**REJECTIONS, 201: _OPENED})
+async def open_session(request: Request, server: Server, memory: Memory) -> dict[str, Any]:
     """Open a session for one instruction."""
-    return _described(_open(server, body))
+    return _described(await _open(server, await whole_body(request), memory))
 
 
 @router.post(
@@ -56,12 +57,12 @@ async def open_session(body: NewSession, server: Server) -> dict[str, Any]:
     openapi_extra=_FRAMES_BODY,
     responses={**SESSION_REJECTIONS, 200: {"model": SessionAnswerBody | SessionBody}},
 )
-async def append_frames(name: str, request: Request, server: Server) -> dict[str, Any]:
+async def append_frames(name: str, request: Request, server: Server, memory: Memory) -> dict[str, Any]:
     """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image.
 
     Where the session was opened with `score_every`, an append that brings so many frames is answered with the score.
     """
-    return await _append(server, server.sessions.find(name), await whole_body(request))
+    return await _append(server, server.sessions.find(name), await whole_body(request), memory)
 
 
 @router.get(
@@ -96,19 +97,21 @@ async def close_session(name: str, server: Server) -> None:
 
 
 @router.websocket("/v1/stream")
-async def stream(socket: WebSocket, server: Server) -> None:
+async def stream(socket: WebSocket, server: Server, memory: Memory) -> None:
     """Hold a session over one connection: JSON opens it, binary messages append frames, `score` scores the clip."""
     await socket.accept()
     session = None
     try:
         try:
-            body = NewSession.model_validate(parse_json(await socket.receive_text()))
-        except (ValidationError, ValueError):
+            session = await _open(server, await socket.receive_text(), memory)
+        except (ValidationError, RequestRejected) as error:
+            if isinstance(error, RequestRejected) and error.status != _UNREADABLE:
+                raise
             raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
-        session = _open(server, body)
         await socket.send_json(_described(session))
         while True:
-            await socket.send_json(await _reply(server, session, await socket.receive()))
+            memory.give_back()  # what the message before took
+            await socket.send_json(await _reply(server, session, await socket.receive(), memory))
     except WebSocketDisconnect:
         pass
     except (RewardlabError, KeyError) as error:  # KeyError: binary before the session was opened
@@ -118,7 +121,8 @@ async def stream(socket: WebSocket, server: Server) -> None:
             server.sessions.close(session.id)
 
 
-def _open(server: RewardServer, body: NewSession) -> Session:
+async def _open(server: RewardServer, text: str | bytes, memory: MemoryShare) -> Session:
+    body = NewSession.model_validate(await server.parse(text, memory))
     return server.sessions.open(require_instruction(body.instruction), body.fps, body.score_every)
 
 
@@ -126,14 +130,14 @@ def _described(session: Session) -> dict[str, Any]:
     return {"session": session.id, "frames": session.count}
 
 
-async def _reply(server: RewardServer, session: Session, message: Any) -> dict[str, Any]:
+async def _reply(server: RewardServer, session: Session, message: Any, memory: MemoryShare) -> dict[str, Any]:
     """Return the reply to one message; a bad message gets an error, and the session stays open."""
     if message["type"] == "websocket.disconnect":
         raise WebSocketDisconnect(message.get("code", 1000))
     server.sessions.find(session.id)
     try:
         if message.get("bytes") is not None:
-            return await _append(server, session, message["bytes"])
+            return await _append(server, session, message["bytes"], memory)
         if message.get("text") == "score":
             return await server.score_session(session)
     except RewardlabError as error:
@@ -141,8 +145,8 @@ async def _reply(server: RewardServer, session: Session, message: Any) -> dict[s
     return {"error": "expected frames as a binary message, or the text `score`"}
 
 
-async def _append(server: RewardServer, session: Session, data: bytes) -> dict[str, Any]:
-    frames = await server.decode_sent(data, partial(decode_frames, data))
+async def _append(server: RewardServer, session: Session, data: bytes, memory: MemoryShare) -> dict[str, Any]:
+    frames = await server.decode_sent(data, partial(decode_frames, data, memory))
     due = session.is_score_due(len(frames))
     if due:  # before the append: a client that sends rejected frames again must not append them twice
         server.batcher.require_room(1)

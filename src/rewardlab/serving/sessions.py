@@ -12,10 +12,12 @@ from typing import Any
 
 from rewardlab.core.episode import Episode, Frames, GrowingClip
 from rewardlab.core.errors import DataError
-from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, SERVER_MB
+from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB
 from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.memory import MemoryBudget, MemoryShare
 
-IDLE_SECONDS = 600.0  # a session idle for longer may be closed for a new one
+IDLE_SECONDS = 600.0  # a session idle for longer may be closed for others
+_FRAME_BYTES = 400  # that Python takes for a frame beside its pixels
 
 
 @dataclass(eq=False)
@@ -72,7 +74,9 @@ class SessionStore:
     """The sessions of a server, bounded in number and in memory."""
 
     most: int
+    memory: MemoryBudget
     _sessions: dict[str, Session] = field(default_factory=dict)
+    _shares: dict[str, MemoryShare] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -82,15 +86,12 @@ class SessionStore:
 
     def open(self, instruction: str, fps: float, score_every: int | None = None) -> Session:
         """Return a new session; at the limit, idle sessions are closed for it, else 503."""
-        now = time.monotonic()
         if len(self) >= self.most:
-            for session in self:
-                if now - session.touched > IDLE_SECONDS:
-                    self.close(session.id)
+            self.close_idle()
         if len(self) >= self.most:
             raise RequestRejected(503, f"{self.most} sessions are open already; close one or try again later", 10)
-        session = Session(secrets.token_urlsafe(12), instruction, fps, now, score_every)
-        self._sessions[session.id] = session
+        session = Session(secrets.token_urlsafe(12), instruction, fps, time.monotonic(), score_every)
+        self._sessions[session.id], self._shares[session.id] = session, MemoryShare(self.memory)
         return session
 
     def find(self, name: str) -> Session:
@@ -102,11 +103,23 @@ class SessionStore:
         return session
 
     def append(self, session: Session, frames: Frames) -> None:
-        """Append frames to a session as long as all sessions together fit into memory."""
-        if sum(each.nbytes for each in self) + frames.nbytes > SERVER_MB.in_bytes:
-            raise RequestRejected(503, "the frames of all sessions fill the memory of this server; close some", 10)
-        session.append(frames)
+        """Append frames to a session, as long as they fit into the memory of the server."""
+        self.find(session.id)  # it may have been closed while the frames were decoded
+        share, size = self._shares[session.id], frames.nbytes + _FRAME_BYTES * len(frames)
+        share.take(size)
+        try:
+            session.append(frames)
+        except DataError:
+            share.give_back(size)
+            raise
 
     def close(self, name: str) -> None:
         """Forget a session and its frames."""
-        self._sessions.pop(name, None)
+        if self._sessions.pop(name, None) is not None:
+            self._shares.pop(name).give_back()
+
+    def close_idle(self) -> None:
+        """Close the sessions that have been idle for long."""
+        for session in self:
+            if time.monotonic() - session.touched > IDLE_SECONDS:
+                self.close(session.id)

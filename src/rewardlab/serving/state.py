@@ -11,8 +11,11 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
+from rewardlab.core.records import parse_json, parsed_bytes
 from rewardlab.core.trial import Answer, Failure, info_to_json
 from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
+from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.memory import MemoryBudget, MemoryShare
 from rewardlab.serving.sessions import Session, SessionStore
 from rewardlab.serving.uploads import ClipDecoder, is_array_file
 
@@ -79,6 +82,7 @@ class ServerMetrics:
 Result = TypeVar("Result")
 
 _DECODERS = 2  # threads that decode clips, beside the one of the model
+_SHORT_TEXT = 1 << 16  # characters that are parsed faster than a thread starts
 _MOST_POINTS = 2_000  # of the curve of a session that are kept
 
 
@@ -90,6 +94,7 @@ class RewardServer:
     sessions: SessionStore
     decoder: ClipDecoder
     metrics: ServerMetrics
+    memory: MemoryBudget
     decoding: int = 0  # clips that are decoded now or wait for it
     _decoders: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(_DECODERS, "rewardlab decoder"))
 
@@ -101,6 +106,20 @@ class RewardServer:
             return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
         finally:
             self.decoding -= 1
+
+    async def parse(self, text: str | bytes, memory: MemoryShare) -> Any:
+        """Return what JSON of a request holds, parsed in a thread if it is long; reject with 400 what is no JSON."""
+
+        def work() -> Any:
+            memory.take(parsed_bytes(text))
+            return parse_json(text)
+
+        try:
+            if len(text) < _SHORT_TEXT:
+                return work()
+            return await asyncio.get_running_loop().run_in_executor(self._decoders, work)
+        except ValueError as error:
+            raise RequestRejected(400, f"the JSON cannot be read: {error}") from error
 
     async def decode_sent(self, data: bytes | memoryview, work: Callable[[], Result]) -> Result:
         """Decode a clip that came with a request; an array is decoded at once, for that is faster than a thread."""
@@ -133,4 +152,11 @@ async def server_of(connection: HTTPConnection) -> RewardServer:
     return found
 
 
+async def memory_of(connection: HTTPConnection) -> MemoryShare:
+    """Return the share of the memory that a request or a connection has."""
+    found: MemoryShare = connection.scope["memory"]
+    return found
+
+
 Server = Annotated[RewardServer, Depends(server_of)]
+Memory = Annotated[MemoryShare, Depends(memory_of)]

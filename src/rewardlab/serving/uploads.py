@@ -1,5 +1,7 @@
 """Clips in untrusted requests: forms, videos, images, arrays."""
 
+import math
+import os
 import tempfile
 import zipfile
 from dataclasses import dataclass, replace
@@ -11,12 +13,13 @@ import numpy as np
 from python_multipart.multipart import MultipartParser, parse_options_header
 
 from rewardlab.core.episode import Episode, Frames, hold_frames, in_memory, whole_clip
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB
-from rewardlab.data.images import decode_images
+from rewardlab.data.images import decode_images, image_size
 from rewardlab.data.video import VideoFile, frame_policy, sample_frames
-from rewardlab.models.remote import array_of_npy
+from rewardlab.models.remote import array_of_npy, directory_bytes
 from rewardlab.serving.listening import RequestRejected
+from rewardlab.serving.memory import MemoryShare
 
 _NPY, _ZIP, _PNG, _JPEG = b"\x93NUMPY", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8"
 _UNNAMED = "the clip"
@@ -29,23 +32,27 @@ class ClipDecoder:
     policy: str
     root: Path | None
 
-    def uploaded(self, data: memoryview, instruction: str, fps: float) -> Episode:
+    def uploaded(self, data: memoryview, instruction: str, fps: float, memory: MemoryShare) -> Episode:
         """Return the episode of a video, an image or an array that came with the request."""
         if _begins_with(data, _NPY, _ZIP, _PNG, _JPEG):
-            return Episode("", instruction, whole_clip(in_memory(decode_frames(data)), fps))
+            return Episode("", instruction, whole_clip(in_memory(decode_frames(data, memory)), fps))
         with tempfile.NamedTemporaryFile(suffix=".mp4") as file:
             file.write(data)
             file.flush()
-            return self._video(Path(file.name), instruction, _UNNAMED)
+            return self._video(Path(file.name), instruction, _UNNAMED, memory)
 
-    def referenced(self, reference: str, instruction: str, fps: float) -> Episode:
+    def referenced(self, reference: str, instruction: str, fps: float, memory: MemoryShare) -> Episode:
         """Return the episode of a file below the root; nothing else on this machine can be named."""
         path = self._inside_root(reference)
         if path.suffix not in (".npy", ".npz"):
-            return self._video(path, instruction, reference)
-        if path.stat().st_size > CLIP_MB.in_bytes:
-            raise DataError(f"{reference}: too large, in MB {CLIP_MB.describe()}")
-        return Episode("", instruction, whole_clip(in_memory(decode_frames(path.read_bytes())), fps))
+            return self._video(path, instruction, reference, memory)
+        with path.open("rb") as file:
+            size = os.fstat(file.fileno()).st_size
+            if size > CLIP_MB.in_bytes:
+                raise DataError(f"{reference}: too large, in MB {CLIP_MB.describe()}")
+            memory.take(size)
+            data = file.read(size)
+        return Episode("", instruction, whole_clip(in_memory(decode_frames(data, memory)), fps))
 
     def _inside_root(self, reference: str) -> Path:
         if self.root is None:
@@ -63,23 +70,27 @@ class ClipDecoder:
             raise RequestRejected(404, "there is no such file below the folder that this server may read")
         return path
 
-    def _video(self, path: Path, instruction: str, shown_name: str) -> Episode:
+    def _video(self, path: Path, instruction: str, shown_name: str, memory: MemoryShare) -> Episode:
         try:
             whole = Episode("", instruction, VideoFile(path).clip())
             sampled = sample_frames(whole, frame_policy(self.policy))
-            return replace(sampled, clip=hold_frames(sampled.clip, np.unique(sampled.clip.order)))
+            kept = np.unique(sampled.clip.order)
+            memory.take(len(kept) * sampled.clip.frame_bytes)
+            return replace(sampled, clip=hold_frames(sampled.clip, kept))
         except DataError as error:
             raise DataError(str(error).replace(str(path), shown_name)) from error
 
 
-def decode_frames(data: bytes | memoryview) -> Frames:
+def decode_frames(data: bytes | memoryview, memory: MemoryShare) -> Frames:
     """Return the frames, uint8 (T, H, W, 3), of a .npy or .npz file, or the one frame of a JPEG or PNG image."""
     if _begins_with(data, _PNG, _JPEG):
-        return decode_images([bytes(data)], 1)
+        image = bytes(data)
+        memory.take(3 * math.prod(image_size(image)))
+        return decode_images([image], 1)
     if not _begins_with(data, _NPY, _ZIP):
         raise DataError(f"expected frames as .npy, .npz, JPEG or PNG, got {len(data):,} bytes that are none of these")
     try:
-        array = array_of_npy(_only_entry(data) if _begins_with(data, _ZIP) else data)
+        array = array_of_npy(_only_entry(data, memory) if _begins_with(data, _ZIP) else data)
     except ValueError as error:
         raise DataError(f"the frames cannot be read as a NumPy array ({str(error)[:200]})") from error
     return require_frames(array[None] if array.ndim == 3 and array.shape[-1] == 3 else array)
@@ -104,23 +115,27 @@ def _begins_with(data: bytes | memoryview, *beginnings: bytes) -> bool:
     return bytes(data[:8]).startswith(beginnings)
 
 
-def _only_entry(data: bytes | memoryview) -> bytes:
+def _only_entry(data: bytes | memoryview, memory: MemoryShare) -> bytes:
     """Return the .npy file of an .npz archive with one array, unpacked no further than the limit on a clip."""
     most = CLIP_MB.in_bytes
+    memory.take(directory_bytes(data))
     try:
         with zipfile.ZipFile(BytesIO(data)) as archive:
             entries = archive.infolist()
             if len(entries) != 1:
                 raise DataError(f"an .npz archive with one array of frames was expected, got {len(entries)} arrays")
-            with archive.open(entries[0]) as file:
-                found = file.read(most + 1)
+            if entries[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                raise DataError("the .npz archive is compressed in another way than np.savez_compressed does")
+            if entries[0].file_size > most:
+                raise DataError(f"the .npz archive unpacks to more than a clip may hold, in MB {CLIP_MB.describe()}")
+            memory.take(entries[0].file_size)  # it is unpacked no further
+            return archive.read(entries[0])
+    except RewardlabError:
+        raise
     except (zipfile.BadZipFile, OSError, ValueError, EOFError, RuntimeError, NotImplementedError) as error:
         raise DataError(f"the .npz archive cannot be read ({str(error)[:200]})") from error
     except Exception as error:  # the decompressors have errors of their own, such as zlib.error
         raise DataError(f"the .npz archive cannot be unpacked ({type(error).__name__})") from error
-    if len(found) > most:
-        raise DataError(f"the .npz archive unpacks to more than a clip may hold, in MB {CLIP_MB.describe()}")
-    return found
 
 
 Form = dict[str, str | memoryview]  # texts, and files as views of the body, by name

@@ -11,6 +11,7 @@ from typing import Any, Literal, get_args
 
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import RunError
+from rewardlab.serving.listening import RequestRejected
 
 Decision = Literal["accept", "reject", "correct", "flag"]
 DECISIONS: tuple[Decision, ...] = get_args(Decision)
@@ -115,7 +116,7 @@ class VerdictStore:
     def record(self, verdict: Verdict, request: str) -> Verdict | None:
         """Return the verdict as it is on disk; a request that is sent again changes nothing.
 
-        None if its verdict has been undone since.
+        None if its verdict has been undone since; 409 if the request brought another verdict before.
         """
         made_at = datetime.now(UTC).isoformat(timespec="seconds")
         given = {**asdict(replace(verdict, made_at=made_at)), "request": request}
@@ -125,7 +126,11 @@ class VerdictStore:
                 f"SELECT standing, {_COLUMNS} FROM verdicts WHERE request = ?", (request,)
             ).fetchone()
             if known is not None:
-                return _verdict(known[1:]) if known[0] else None
+                kept = _verdict(known[1:])
+                if replace(verdict, id=kept.id, made_at=kept.made_at) != kept:
+                    reason = f"request {request} brought another verdict before; send this one under a new id"
+                    raise RequestRejected(409, reason)
+                return kept if known[0] else None
             self._file.execute(
                 "UPDATE verdicts SET standing = 0 WHERE item = ? AND annotator = ?", (verdict.item, verdict.annotator)
             )
@@ -135,12 +140,15 @@ class VerdictStore:
         return replace(verdict, id=added.lastrowid or 0, made_at=made_at)
 
     def undo(self, annotator: str, number: int) -> Verdict | None:
-        """Return the verdict that is undone; None if this person gave no such verdict."""
+        """Return the verdict that is undone; None if this person gave none, 409 if a later one replaced it."""
         with self._transaction():
             mine = (number, annotator)
             found = self._file.execute(
                 f"SELECT {_COLUMNS} FROM verdicts WHERE id = ? AND annotator = ?", mine
             ).fetchone()
+            later = "SELECT id FROM verdicts WHERE standing = 1 AND id > ? AND annotator = ? AND item = ?"
+            if found is not None and self._file.execute(later, (*mine, _verdict(found).item)).fetchone():
+                raise RequestRejected(409, f"{annotator} has judged this row again since; undo the later verdict")
             self._file.execute("UPDATE verdicts SET standing = 0 WHERE id = ? AND annotator = ?", mine)
         return None if found is None else _verdict(found)
 

@@ -22,7 +22,6 @@ from rewardlab.serving.http import (
     BodyLimit,
     RequestLimits,
     WithHeaders,
-    allow_local_names,
     error_handlers,
     media_type,
     whole_body,
@@ -162,8 +161,7 @@ def create_app(server: VerificationServer, host: str, token: str) -> RequestLimi
     app = Starlette(routes=_ROUTES, lifespan=_lifespan, exception_handlers=error_handlers({}))
     app.state.server = server
     app.add_middleware(WithHeaders, headers=_HEADERS)
-    allow_local_names(app, host)
-    return RequestLimits(app, token, BodyLimit(VERDICT_BYTES, "bytes", 1), OPEN_PATHS, same_origin=True)
+    return RequestLimits(app, token, BodyLimit(VERDICT_BYTES, "bytes", 1), OPEN_PATHS, host)
 
 
 @asynccontextmanager
