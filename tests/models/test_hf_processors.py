@@ -479,7 +479,7 @@ def test_attention_is_what_the_model_has_unless_one_is_asked_for(llava: Path, tm
 
     shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
     vision = {**shape, "image_size": 28, "patch_size": 14}
-    GitForCausalLM(GitConfig(vision, vocab_size=50, **shape)).save_pretrained(tmp_path / "git")
+    GitForCausalLM(GitConfig(vision_config=vision, vocab_size=50, **shape)).save_pretrained(tmp_path / "git")
     git = load_network(str(tmp_path / "git"), HfOptions(), torch.float32)
     assert git.config._attn_implementation == "eager"  # its class has no sdpa
     with pytest.raises(ValueError, match="GitForCausalLM does not support an attention implementation"):
