@@ -16,6 +16,7 @@ from rewardlab.core.episode import Episode, episode_from_frames, rearrange
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.models import name_model
+from rewardlab.models.backends.checkpoint import HfOptions, load_network
 from rewardlab.models.protocols import roboreward_prompt
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt, Video
 from rewardlab.testing import check_model
@@ -204,6 +205,23 @@ def test_features_of_frames_are_kept_where_the_model_takes_them(folders: Callabl
     assert encoded == [4]  # frames, once each
     model.score([rearrange(clip, np.array([3, 2, 1, 0]))])
     assert encoded == [4]
+
+
+@pytest.mark.parametrize("save", [tiny_vlms.save_ovis2, pytest.param(tiny_vlms.save_llama4, marks=needs_torchvision)])
+def test_a_model_that_reads_more_of_its_tower_than_pooled_features_answers(
+    save: Callable[[Path], Path], tmp_path: Path
+) -> None:
+    folder = save(tmp_path / "vlm")
+    model = built(folder)
+    check_model(model, variants())
+    assert gap(model.score(variants()), built(folder, "frames=images&reuse=no").score(variants())) < TOLERANCE
+
+
+def test_a_processor_that_shows_one_image_a_prompt_is_refused(tmp_path: Path) -> None:
+    folder = tiny_vlms.save_blip2(tmp_path / "blip2")
+    for options in ("frames=images", "frames=images&reuse=no"):
+        with pytest.raises(ModelError, match=r"^Blip2Processor writes 6 image tokens for two images and 8 for four"):
+            built(folder, options)
 
 
 def test_what_it_writes_is_what_the_library_generates(model: Any) -> None:
@@ -432,6 +450,44 @@ def test_without_torchvision_video_is_refused_and_images_are_not(
         with pytest.raises(ModelError, match=r"InternVLProcessor of .* needs torchvision.* images with frames="):
             built(folders("internvl"), options)
     assert isinstance(built(folders("internvl")).score([episode("open it")])[0], Score)
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("llama4", ("Llama4Processor", "Llama4ImageProcessor")),
+        ("lfm2_vl", ("Lfm2VlProcessor", "Lfm2VlImageProcessor")),
+        ("mistral3", ("PixtralProcessor", "PixtralImageProcessor")),
+    ],
+)
+@pytest.mark.skipif(find_spec("torchvision") is not None, reason="torchvision is installed")
+def test_a_processor_of_images_that_needs_torchvision_is_one_sentence(
+    kind: str, parts: tuple[str, str], tmp_path: Path
+) -> None:
+    tiny_vlms.tokenizer_with().save_pretrained(tmp_path)
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": kind}))
+    settings = {"processor_class": parts[0], "image_processor_type": parts[1]}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(ModelError, match=rf"^the {kind} processor of .* needs torchvision, which is not installed"):
+        built(tmp_path)
+
+
+def test_attention_is_what_the_model_has_unless_one_is_asked_for(llava: Path, tmp_path: Path) -> None:
+    import torch
+    from transformers import GitConfig, GitForCausalLM
+
+    shape = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2}
+    vision = {**shape, "image_size": 28, "patch_size": 14}
+    GitForCausalLM(GitConfig(vision_config=vision, vocab_size=50, **shape)).save_pretrained(tmp_path / "git")
+    git = load_network(str(tmp_path / "git"), HfOptions(), torch.float32)
+    assert git.config._attn_implementation == "eager"  # its class has no sdpa
+    with pytest.raises(ValueError, match="GitForCausalLM does not support an attention implementation"):
+        load_network(str(tmp_path / "git"), HfOptions(attn="sdpa"), torch.float32)
+    assert built(llava).vlm.model.config._attn_implementation == "sdpa"
+    assert name_model(f"hf:{llava}?attn=sdpa").fingerprint == name_model(f"hf:{llava}").fingerprint
+    changed = rewritten(llava, tmp_path / "vlm", "config.json", lambda c: c.update(attn_implementation="no/kernel"))
+    assert built(changed).vlm.model.config._attn_implementation == "sdpa"
 
 
 def test_an_answer_of_several_tokens_is_one_sentence(model: Any) -> None:

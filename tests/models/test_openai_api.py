@@ -126,6 +126,23 @@ def test_every_episode_ends_as_a_score_or_a_failure_however_the_server_misbehave
         assert re.search(words, as_failure(answers[task]).reason), (task, answers[task])
 
 
+def test_a_refusal_that_repeats_is_final_where_the_server_never_answered() -> None:
+    tasks = [f"task {n}" for n in range(8)]
+    with chat_server(lambda call: call.refuse(500, "cannot read this prompt")) as server:
+        answers = name_model(server.model()).build().score(episodes(*tasks))
+    assert {as_failure(answer).reason for answer in answers} == {"the server answered 500: cannot read this prompt"}
+    assert set(server.asked.values()) == {2} and len(server.asked) == len(tasks)
+
+
+def test_a_server_that_has_answered_may_break_for_a_while() -> None:
+    with chat_server(
+        lambda call: call.refuse(500, "oops") if call.task == "b" and call.before < 3 else good(call)
+    ) as s:
+        model = name_model(s.model()).build()
+        model.score(episodes("a"))
+        assert isinstance(model.score(episodes("b"))[0], Score)
+
+
 def test_a_limit_per_second_is_waited_out() -> None:
     taken: list[float] = []
     lock = threading.Lock()
@@ -153,6 +170,7 @@ def test_a_limit_per_second_is_waited_out() -> None:
         (429, "you have no credit: insufficient_quota", "insufficient_quota"),
         (400, "API key not valid. Please pass a valid API key.", "answered 400: API key not valid"),
         (400, "The model judge does not exist", "answered 400: The model judge does not exist"),
+        (500, "image input is not supported - hint: you may need to provide the mmproj", "answered 500: image input"),
     ],
 )
 def test_a_wrong_key_model_or_account_stops_the_run_at_once(

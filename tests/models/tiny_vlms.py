@@ -277,6 +277,71 @@ def save_internvl(folder: Path) -> Path:
     return _save(InternVLForConditionalGeneration(config), tokenizer, folder)
 
 
+def save_ovis2(folder: Path) -> Path:
+    """Save a tiny Ovis2, whose tower gives features of its indicator tokens beside those of the images."""
+    import torch
+    from transformers import Ovis2Config, Ovis2ForConditionalGeneration, Ovis2ImageProcessorPil, Ovis2Processor
+
+    torch.manual_seed(0)
+    marks = ("<IMG_START>", "<IMG_GRID>", "<IMG_COL>", "<IMG_ROW>", "<IMG_END>")
+    tokenizer = tokenizer_with("<image>", "<IMG_ATOM>", *marks)
+    config = Ovis2Config(
+        text_config={"model_type": "qwen2", **_TEXT, **_ids(tokenizer)},
+        vision_config=_vision(vocab_size=40, num_visual_indicator_tokens=5),
+        image_token_id=tokenizer.convert_tokens_to_ids("<IMG_ATOM>"),
+        visual_indicator_token_ids=tokenizer.convert_tokens_to_ids(list(marks)),
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+    )
+    images = Ovis2ImageProcessorPil(size=_SIZE, crop_to_patches=False)
+    processor = Ovis2Processor(images, tokenizer, image_seq_length=4, chat_template=LLAVA_TEMPLATE)
+    return _save(Ovis2ForConditionalGeneration(config), processor, folder)
+
+
+def save_blip2(folder: Path) -> Path:
+    """Save a tiny BLIP-2 with a decoder; its processor puts one image before a prompt, whatever stands in the text."""
+    import torch
+    from transformers import Blip2Config, Blip2ForConditionalGeneration, Blip2Processor, BlipImageProcessorPil
+
+    torch.manual_seed(0)
+    tokenizer = tokenizer_with()
+    images = BlipImageProcessorPil(size=_SIZE)
+    processor = Blip2Processor(images, tokenizer, num_query_tokens=4)  # it adds its image token to the tokenizer
+    shape = {key: value for key, value in _vision().items() if key not in ("image_size", "patch_size")}
+    config = Blip2Config(
+        vision_config=_vision(),
+        qformer_config={**shape, "encoder_hidden_size": 32, "vocab_size": 100},
+        text_config={"model_type": "opt", **_ids(tokenizer), "hidden_size": 64, "word_embed_proj_dim": 64}
+        | {"ffn_dim": 96, "num_hidden_layers": 2, "num_attention_heads": 4, "max_position_embeddings": 2048},
+        num_query_tokens=4,
+        image_token_index=tokenizer.convert_tokens_to_ids("<image>"),
+    )
+    return _save(Blip2ForConditionalGeneration(config), processor, folder)
+
+
+def save_llama4(folder: Path) -> Path:
+    """Save a tiny Llama 4, whose tower gives no pooled features; its image processor needs torchvision."""
+    import torch
+    from transformers import Llama4Config, Llama4ForConditionalGeneration, Llama4ImageProcessor, Llama4Processor
+
+    torch.manual_seed(0)
+    marks = ("<|image_start|>", "<|image_end|>", "<|patch|>", "<|tile_x_separator|>", "<|tile_y_separator|>")
+    tokenizer = tokenizer_with("<|image|>", *marks)
+    projector = {"vision_output_dim": 64, "projector_input_dim": 64, "projector_output_dim": 64}
+    experts = {"intermediate_size_mlp": 96, "num_local_experts": 2, "attention_chunk_size": 4096}
+    config = Llama4Config(
+        text_config={**_TEXT, **_ids(tokenizer), **experts},
+        vision_config=_vision(image_size=56, intermediate_size=128, **projector),
+        image_token_index=tokenizer.convert_tokens_to_ids("<|patch|>"),
+        boi_token_index=tokenizer.convert_tokens_to_ids("<|image_start|>"),
+        eoi_token_index=tokenizer.convert_tokens_to_ids("<|image_end|>"),
+    )
+    images = Llama4ImageProcessor(size={"height": 56, "width": 56}, max_patches=1)
+    template = LLAVA_TEMPLATE.replace("<image>", "<|image|>")
+    processor = Llama4Processor(images, tokenizer, chat_template=template)
+    return _save(Llama4ForConditionalGeneration(config), processor, folder)
+
+
 def save_qwen(save: Callable[[Path], Path], processor: str, patch_size: int, folder: Path) -> Path:
     """Save a tiny Qwen-VL with its processor, which the fast path does without."""
     import transformers

@@ -1,7 +1,8 @@
 """A transformers checkpoint: identity, options of `hf:`, device and dtype, loading network and processor.
 
 Every loader of transformers is told `trust_remote_code=False`, else it asks on the terminal whether a checkpoint's own
-code may run; weights are safetensors only, and which attention runs is said here, for a config can name code for it.
+code may run; weights are safetensors only, and which attention runs is said here (None: as the class has it), for a
+config can name code for it.
 """
 
 import re
@@ -144,9 +145,9 @@ class HfOptions:
     dtype: Dtype = "auto"
     device: Device = "auto"
     attn: Annotated[
-        Literal["sdpa", "eager", "flash_attention_2", "flash_attention_3"],
-        Help("sdpa, eager, flash_attention_2 or flash_attention_3"),
-    ] = "sdpa"
+        Literal["auto", "sdpa", "eager", "flash_attention_2", "flash_attention_3"],
+        Help("auto (sdpa where the model has it, else eager), sdpa, eager, flash_attention_2 or flash_attention_3"),
+    ] = "auto"
     frames: Annotated[
         Literal["auto", "images", "video"],
         Help("how a clip is shown: images, video, or auto: video where the model's processor has it"),
@@ -176,15 +177,24 @@ def load_processor(place: str, config: Any, options: HfOptions) -> Any:
     from transformers.processing_utils import ProcessorMixin
 
     said = {"revision": options.revision, "trust_remote_code": False}
-    video_class = _class_with_video(place, config, options)
-    if video_class is not None and find_spec("torchvision") is None:
-        return _load_without_video(video_class, place, options)
-    processor = transformers.AutoProcessor.from_pretrained(place, **said)
-    if not isinstance(processor, ProcessorMixin) or "image_processor" not in processor.get_attributes():
-        raise ModelError(f"{place} has a {type(processor).__name__} and no processor of images; is a file missing?")
-    # torchvision and pillow resize differently: what a model sees must not depend on which of them is installed
-    processor.image_processor = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said)
+    try:
+        video_class = _class_with_video(place, config, options)
+        if video_class is not None and find_spec("torchvision") is None:
+            return _load_without_video(video_class, place, options)
+        processor = transformers.AutoProcessor.from_pretrained(place, **said)
+        if not isinstance(processor, ProcessorMixin) or "image_processor" not in processor.get_attributes():
+            raise ModelError(f"{place} has a {type(processor).__name__} and no processor of images; is a file missing?")
+        # torchvision and pillow resize differently: what a model sees must not depend on which of them is installed
+        processor.image_processor = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said)
+    except (ImportError, ValueError) as error:  # some image processors have no part for pillow
+        if find_spec("torchvision") is None and "torchvision" in str(error).lower():
+            raise _no_torchvision(f"the {config.model_type} processor", place) from error
+        raise
     return processor
+
+
+def _no_torchvision(what: str, place: str, other: str = "") -> ModelError:
+    return ModelError(f"{what} of {place} needs torchvision, which is not installed; install it{other}")
 
 
 def _class_with_video(place: str, config: Any, options: HfOptions) -> Any:
@@ -207,7 +217,7 @@ def _load_without_video(known: Any, place: str, options: HfOptions) -> Any:
     optional = signature(known.__init__).parameters["video_processor"].default is None
     if options.frames != "images" or not optional:
         other = ", or show images with frames=images" if optional else ""
-        raise ModelError(f"{known.__name__} of {place} needs torchvision, which is not installed; install it{other}")
+        raise _no_torchvision(known.__name__, place, other)
     said = {"revision": options.revision, "trust_remote_code": False}
     image_processor = transformers.AutoImageProcessor.from_pretrained(place, backend="pil", **said)
     parts = {"tokenizer": transformers.AutoTokenizer.from_pretrained(place, **said), "image_processor": image_processor}
@@ -234,7 +244,7 @@ def load_network(place: str, options: HfOptions, dtype: Any) -> Any:
         trust_remote_code=False,
         use_safetensors=True,
         dtype=dtype,
-        attn_implementation=options.attn,
+        attn_implementation=None if options.attn == "auto" else options.attn,
         output_loading_info=True,
     )
     check_weights(loading, place)

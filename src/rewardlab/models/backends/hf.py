@@ -47,6 +47,8 @@ def name_hf(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm
     given: dict[str, Any] = read_arguments("hf", HfOptions, pairs, also)
     content, options = identify_hf(argument, HfOptions(**given))
     settings = {name: value for name, value in all_settings(HfOptions, given).items() if name != "revision"}
+    if settings["attn"] == "auto":
+        settings["attn"] = "sdpa"  # what auto is, but for models that sdpa refuses: the same model in either spelling
     return NamedVlm(
         identity("hf", settings, content),
         lambda _: load_checkpoint(argument, lambda place: _load(place, options)),

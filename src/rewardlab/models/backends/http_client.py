@@ -61,9 +61,10 @@ Result = TypeVar("Result")
 _FIRST_DELAY, _MAX_DELAY = 0.5, 20.0  # seconds between two attempts; doubled each time
 _RETRIED_STATUSES = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FATAL_STATUSES = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}  # another episode would fare no better
-_FATAL_MESSAGES = {  # what some servers say of an empty account, and of a wrong key or model
+_FATAL_MESSAGES = {  # what some servers say of an empty account, a wrong key or a wrong model
     429: re.compile("insufficient_quota"),
     400: re.compile(r"api[ _-]?key|not a valid model|model .{0,80}(not found|not exist)", re.IGNORECASE),
+    500: re.compile(r"(image|video) input is not supported"),  # llama.cpp with a model of text alone
 }
 _MAX_MESSAGE = 400  # letters of what a server says that are kept
 _MIN_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
@@ -101,10 +102,19 @@ class RejectedRequest(ModelError):
 class _TransientError(Exception):
     """An attempt failed in a way that may pass; `stops` if all attempts failing so ends the run."""
 
-    def __init__(self, why: str, *, stops: bool = False, unreadable: bool = False, wait: float | None = None) -> None:
+    def __init__(
+        self,
+        why: str,
+        *,
+        stops: bool = False,
+        unreadable: bool = False,
+        broken: bool = False,
+        wait: float | None = None,
+    ) -> None:
         super().__init__(why)
         self.stops = stops
         self.unreadable = unreadable
+        self.broken = broken  # status 500
         self.wait = wait  # what the server asks for, in seconds
 
 
@@ -135,11 +145,13 @@ class HttpClient:
     async def send(self, request: Request, read: Callable[[bytes], Result], deadline: float) -> Result:
         """Return what `read` makes of the answer; where it raises ValueError, as for one cut short, it is sent again.
 
-        Not so where no answer of this server was ever read: that is no accident, and would be paid for again.
+        Not so where no answer of this server was ever read: that is no accident, and would be paid for again. A
+        500 that such a server repeats in the same words is final too.
         Where no attempt succeeds before the deadline a ModelError says why; a StopRun if no other request would.
         """
         rng = rng_for(0, "waiting", request.name)
         fault = _TransientError("there was no time left to ask")
+        said = ""
         for attempt in range(self._policy.retries + 1):
             await asyncio.sleep(max(0.0, min(self._not_before, deadline) - time.monotonic()))
             if time.monotonic() >= deadline:
@@ -160,8 +172,9 @@ class HttpClient:
             if fault.wait is not None:
                 self._not_before = time.monotonic() + fault.wait
             await asyncio.sleep(wait)
-            if fault.unreadable and not self._understood:
+            if (fault.unreadable or (fault.broken and said == str(fault))) and not self._understood:
                 break
+            said = str(fault)
         raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)))
 
     async def _attempt(self, request: Request, deadline: float) -> bytes:
@@ -198,7 +211,7 @@ class HttpClient:
         if status in _RETRIED_STATUSES:
             limited = status == 429
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
-            return _TransientError(why, stops=limited, wait=_retry_after(response.headers))
+            return _TransientError(why, stops=limited, broken=status == 500, wait=_retry_after(response.headers))
         return RejectedRequest(status, said)
 
 

@@ -6,7 +6,7 @@ logits are those of a plain forward pass.
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import cached_property
 from inspect import signature
 from typing import Any, TypeVar
@@ -49,7 +49,7 @@ def text_piece(text: str) -> Piece:
 def placeholders(processor: Any, place: str) -> Placeholders:
     """Return the placeholder token of an image and, if the processor has one, of a video."""
     named = vars(processor)
-    tokens = {kind: named[f"{kind}_token"] for kind in ("image", "video") if named.get(f"{kind}_token")}
+    tokens = {kind: str(named[f"{kind}_token"]) for kind in ("image", "video") if named.get(f"{kind}_token")}
     if "image" not in tokens:
         name = type(processor).__name__
         raise ModelError(f"{name} of {place} has no image token, so a prompt cannot hold frames")
@@ -295,7 +295,7 @@ class ImageFeatureCache:
         found = {key: self.cache.get(key) for key in keys if key not in missing}
         if missing:
             encoded = self._encode(pixels[list(missing.values())])
-            if len(encoded) != len(missing):
+            if encoded is None or len(encoded) != len(missing):
                 self.reuse = False
                 return dict(inputs)
             for key, features in zip(missing, encoded, strict=True):
@@ -313,9 +313,18 @@ class ImageFeatureCache:
         alone = [name for name in inputs if name in taken] == ["pixel_values"]
         return alone and inputs["pixel_values"].ndim == 4 and len(inputs["pixel_values"]) == images
 
-    def _encode(self, pixels: Any) -> list[Any]:
-        """Return the features of each image; copies, since views would keep the whole batch alive."""
-        found = self.model.base_model.get_image_features(pixel_values=pixels, return_dict=True).pooler_output
+    def _encode(self, pixels: Any) -> list[Any] | None:
+        """Return the features of each picture, copies, since views would keep the whole batch alive.
+
+        None where the model reads more of its tower than pooled features, as Llama 4 and Ovis2 do.
+        """
+        from transformers.modeling_outputs import BaseModelOutputWithPooling
+
+        output = self.model.base_model.get_image_features(pixel_values=pixels, return_dict=True)
+        more = {each.name for each in fields(output)} - {each.name for each in fields(BaseModelOutputWithPooling)}
+        if more or output.get("pooler_output") is None:
+            return None
+        found = output.pooler_output
         self.stacked = not isinstance(found, list | tuple)
         return [features.clone() for features in found]
 
@@ -340,6 +349,7 @@ class ProcessorVlm:
         model.generation_config = GenerationConfig(  # not the checkpoint's, which may sample or penalise
             do_sample=False, eos_token_id=sorted(self.end_tokens), pad_token_id=self.tokenizer.pad_token_id
         )
+        self._check_images()
 
     def complete(
         self, prompts: Sequence[Prompt], max_tokens: int, answer: AnswerFormat | None = None
@@ -419,11 +429,32 @@ class ProcessorVlm:
     @cached_property
     def _appends_nothing(self) -> bool:
         """Tell whether the last token of a prompt is that of its text: some processors append others."""
-        rendered = self.renderer.chat(Prompt((Image(np.zeros((64, 64, 3), np.uint8)), "Question?")), "Reply")
+        text, ids = self._try_images(1)
+        last: int = self.tokenizer(text, add_special_tokens=False)["input_ids"][-1]
+        return int(ids[-1]) == last
+
+    def _check_images(self) -> None:
+        """Raise unless four images have twice the image tokens of two: else the model would see other frames.
+
+        One image is no measure: some processors show it in tiles, and several whole.
+        """
+        settings = self.model.config.to_dict()
+        token = settings.get("image_token_id", settings.get("image_token_index"))
+        two, four = (int((self._try_images(count)[1] == token).sum()) for count in (2, 4))
+        if token is not None and four != 2 * two:
+            name = type(self.renderer.processor).__name__
+            raise ModelError(
+                f"{name} writes {two} image tokens for two images and {four} for four, so it cannot show a clip; "
+                "use a model that takes several images"
+            )
+
+    def _try_images(self, count: int) -> tuple[str, Any]:
+        """Return a prompt with so many images and a reply, as text and as tokens."""
+        image = Image(np.zeros((64, 64, 3), np.uint8))
+        rendered = self.renderer.chat(Prompt((*[image] * count, "Question?")), "Reply")
         if isinstance(rendered, Failure):
             raise ModelError(rendered.reason)
-        last: int = self.tokenizer(rendered.text, add_special_tokens=False)["input_ids"][-1]
-        return int(self.renderer.inputs([rendered])["input_ids"][0, -1]) == last
+        return rendered.text, self.renderer.inputs([rendered])["input_ids"][0]
 
 
 def _batches(prompts: Sequence[RenderedPrompt | Failure]) -> Iterator[list[RenderedPrompt] | Failure]:
