@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
+from rewardlab.worlds.offscreen import HOW_TO_INSTALL
 
 os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
 
@@ -55,6 +57,30 @@ LONGEST = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the files that take longest first; within a file the order stays."""
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
+
+
+@contextmanager
+def _skipped_without_renderer() -> Iterator[None]:
+    try:
+        yield
+    except PlanError as error:
+        if HOW_TO_INSTALL not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_setup() -> Iterator[None]:
+    """Skip a test whose fixtures cannot render here."""
+    with _skipped_without_renderer():
+        yield
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call() -> Iterator[None]:
+    """Skip a test that cannot render here."""
+    with _skipped_without_renderer():
+        yield
 
 
 def write_rows(folder: Path, rows: Iterable[Mapping[str, object] | str]) -> Path:

@@ -71,7 +71,7 @@ class Stuck:
 SETTINGS = {"perturbations": ("fixed_pattern_noise",), "severities": (4,), "controls": False, "quiet": True}
 
 
-MIXED = SETTINGS | {"models": ("length", "enginelab:Poisoned"), "batch_size": 1, "limit": 3, "workers": 2}
+MIXED = SETTINGS | {"models": ("length", "enginelab:Poisoned"), "batch_size": 1, "workers": 2}
 
 
 @contextmanager

@@ -283,8 +283,7 @@ def open_encoder() -> PocketRewardModel:
 
 
 def _save(head: RewardHead, settings: HeadSettings, path: Path) -> None:
-    words = head.words - settings.frames * settings.hidden
-    shape = {"frames": settings.frames, "words": words, "hidden": settings.hidden}
+    shape = {"frames": settings.frames, "words": head.words, "hidden": settings.hidden}
     with atomic_write(path) as partial:
         torch.save({"head": head.state_dict(), **shape}, partial)
 
