@@ -296,7 +296,7 @@ def test_failed_cells_are_scored_again_only_when_asked(
     assert run_judge(tmp_path, [*arguments, "--retry-failures", "--dry-run"]) == 0
     assert "finished" not in capfd.readouterr().out
     assert run_judge(tmp_path, [*arguments, "--retry-failures"]) == 0
-    assert "finished" not in (told := capfd.readouterr().err) and "scored 12 of 12 trials" in told
+    assert "finished" not in (told := capfd.readouterr().err) and "scoring 12 of 12" in told
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}
 
 
