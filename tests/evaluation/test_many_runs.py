@@ -266,7 +266,7 @@ def test_progress_and_forecast_of_a_shard_count_its_own_trials(
         assert "6 trials (3 episodes x 2 conditions x 1 models); " in capsys.readouterr().out
         assert main([*words, "--shard", f"{part}/2"]) == 0
         told = capsys.readouterr().err
-        assert "6 trials (3 episodes x 2 conditions x 1 models); " in told and "scored 6 of 6 trials" in told
+        assert "6 trials (3 episodes x 2 conditions x 1 models); " in told and "scoring 6 of 6" in told
     assert main([*words, "--shard", "2/2", "--dry-run"]) == 0
     assert "6 trials (3 episodes x 2 conditions x 1 models), 6 of them finished" in capsys.readouterr().out
     assert main([*words, "--dry-run"]) == 0
