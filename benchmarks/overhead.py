@@ -62,8 +62,8 @@ def profile(plan: Plan) -> tuple[int, float, dict[str, float]]:
     context = scoring_context(plan, contents.episodes)
     jobs = bundle_jobs(plan_trials(contents.episodes, context, plan.severities), 1)
     decode, perturb, ask, write = Stopwatch(), Stopwatch(), Stopwatch(), Stopwatch()
-    originals = scoring._with_decoded_frames, scoring._perturbed, scoring._answers
-    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = (
+    originals = scoring._with_decoded_frames, scoring._perturbed, scoring._ask
+    scoring._with_decoded_frames, scoring._perturbed, scoring._ask = (
         decode.around(originals[0]),
         perturb.around(originals[1]),
         ask.around(originals[2]),
@@ -77,7 +77,7 @@ def profile(plan: Plan) -> tuple[int, float, dict[str, float]]:
             scoring.score_job(job, context, {"constant": Instant()}, silent)
             write.around(run.append)(trials[-len(job.trials) :])
         total = time.perf_counter() - started
-    scoring._with_decoded_frames, scoring._perturbed, scoring._answers = originals
+    scoring._with_decoded_frames, scoring._perturbed, scoring._ask = originals
     watches = {"decoding": decode, "perturbing": perturb, "scoring": ask, "writing": write}
     return len(trials), total, {name: watch.seconds for name, watch in watches.items()}
 
