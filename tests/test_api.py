@@ -200,8 +200,8 @@ def test_arguments_that_are_no_settings_are_checked_too(verb: str) -> None:
             assert refused(VERBS[verb], {name: value}).startswith(f"{name} of {verb} must be ")
 
 
-def test_a_choice_that_is_not_there_is_refused_with_the_nearest() -> None:
-    with pytest.raises(RewardlabError, match="no strategy is called 'serch'; did you mean search"):
+def test_a_choice_that_is_not_there_is_refused_with_the_choices() -> None:
+    with pytest.raises(RewardlabError, match=r"strategy of attack must be 'search' or .*, got 'serch'"):
         rewardlab.attack("length", "sample", strategy="serch")  # type: ignore[arg-type]
 
 

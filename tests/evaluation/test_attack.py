@@ -250,7 +250,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
     ("wrong", "said"),
     [
         ({"queries": 0}, "queries must be at least 1"),
-        ({"strategy": "guess"}, "strategy must be"),
+        ({"strategy": "guess"}, "strategy of attack must be .*'search'"),
         ({"perturbations": "colour_swap"}, "truth known"),
     ],
 )

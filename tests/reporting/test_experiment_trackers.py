@@ -66,5 +66,5 @@ def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: 
             rewardlab.runs_export(run, to=tracker)
     with pytest.raises(PlanError, match=r"SQL needs the package duckdb: pip install 'rewardlab\[sql\]'"):
         rewardlab.runs_sql("SELECT 1", run.folder)
-    with pytest.raises(PlanError, match="no tracker is called 'comet'"):
+    with pytest.raises(PlanError, match="to of runs_export must be 'mlflow' or 'wandb', got 'comet'"):
         rewardlab.runs_export(run, to="comet")  # type: ignore[arg-type]

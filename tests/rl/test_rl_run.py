@@ -148,7 +148,7 @@ def test_a_plan_that_means_nothing_is_refused_before_anything_runs(change: dict[
 
 def test_a_plan_that_is_no_toml_or_not_there_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "plan.toml").write_text("seeds = = 3", encoding="utf-8")
-    with pytest.raises(PlanError, match="no TOML file"):
+    with pytest.raises(PlanError, match="is not a TOML file"):
         read_rl_plan(tmp_path / "plan.toml")
     with pytest.raises(PlanError, match="there is no plan"):
         read_rl_plan(tmp_path / "none.toml")

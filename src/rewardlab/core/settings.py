@@ -147,8 +147,6 @@ def check_types(owner: str, kinds: Mapping[str, Any], values: Mapping[str, Any])
         kind = _plain(kinds[name])
         if not _fits(kind, values[name]):
             raise PlanError(f"{name} of {owner} must be {_kind_text(kind)}, got {reprlib.repr(values[name])}")
-        if typing.get_origin(kind) is Literal:
-            find(dict.fromkeys(typing.get_args(kind)), values[name], name)
 
 
 def _plain(kind: Any) -> Any:
@@ -161,7 +159,7 @@ def _fits(kind: Any, value: Any) -> bool:
     if origin in (types.UnionType, typing.Union):
         return any(_fits(part, value) for part in parts)
     if origin is Literal:
-        return isinstance(value, str)
+        return isinstance(value, str) and value in parts
     if origin in (tuple, Sequence):
         many = isinstance(value, Iterable) and not isinstance(value, str | bytes | Mapping | Iterator)
         return many and all(_fits(parts[0], part) for part in value)
