@@ -233,6 +233,26 @@ def test_a_pocket_whose_graph_is_a_pickle_is_refused(tmp_path: Path) -> None:
         name_model(f"pocket:{stem}").build()
 
 
+@pytest.mark.parametrize("place", ["beside.bin", "../outside.bin", "/dev/zero", "link.bin"])
+def test_a_pocket_whose_graph_names_other_files_is_refused(place: str, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    (tmp_path / "in").mkdir()
+    stem = pocket(tmp_path / "in")
+    for name in ("in/beside.bin", "outside.bin"):
+        (tmp_path / name).write_bytes(bytes(1 << 24))
+    (tmp_path / "in" / "link.bin").symlink_to(tmp_path / "outside.bin")
+    for path in stem.parent.glob("pocket.image_encoder*.onnx"):
+        graph = onnx.load(path)
+        tensor = max(graph.graph.initializer, key=lambda each: len(each.raw_data))
+        tensor.data_location = onnx.TensorProto.EXTERNAL
+        facts = {"location": place, "offset": "0", "length": str(len(tensor.raw_data))}
+        tensor.external_data.extend(onnx.StringStringEntryProto(key=key, value=value) for key, value in facts.items())
+        tensor.ClearField("raw_data")
+        path.write_bytes(graph.SerializeToString())
+    with pytest.raises(ModelError, match="cannot be loaded"):
+        name_model(f"pocket:{stem}").build()
+
+
 FITTED = {"temperature": 1.0, "steps": [], "coverage": 0.9, "threshold": 0.5}
 
 

@@ -228,11 +228,13 @@ def test_every_malformed_record_is_one_sentence(
     words: str,
 ) -> None:
     folder = str(copy_with(strangers_run, tmp_path / "run", change))
-    site = ["--out", f"{folder}-site"]
-    for command in (["report", folder], ["leaderboard", folder, *site], ["compare", folder, folder]):
+    other = ["--out", f"{folder}-other"]
+    commands = [["report", folder], ["leaderboard", folder, *other], ["compare", folder, folder]]
+    commands += [["runs", "merge", folder, str(strangers_run.folder), *other], ["runs", "export", folder]]
+    for command in commands:
         assert main(command) == 2
         said = capsys.readouterr().err
-        assert words in said and said.count("\n") == 1
+        assert (words in said or "are no shards of one run" in said) and said.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", ["run.json", "summary.json", "bench.json", "duplicates.json"])

@@ -236,8 +236,8 @@ def _session(path: str, threads: int) -> Any:
     options.log_severity_level = 3
     # busy-waiting threads would slow the decoding of videos
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    try:
-        return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+    try:  # from bytes: the graph may name no other file, whose content the model's identity would not hold
+        return onnxruntime.InferenceSession(Path(path).read_bytes(), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # onnxruntime raises many exception types of its own
         raise ModelError(f"{path} cannot be loaded ({error}); install rewardlab again") from error
 
