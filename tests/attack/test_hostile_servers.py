@@ -29,7 +29,7 @@ from rewardlab.core.episode import episode_from_frames
 from rewardlab.models import name_model
 import numpy as np
 url, tasks = sys.argv[1], sys.argv[2:]
-model = name_model(f"openai:judge@{url}/v1?retries=1&timeout=20").build()
+model = name_model(f"openai:judge@{url}/v1?retries=1&timeout=300").build()
 shown = [episode_from_frames(np.zeros((2, 16, 16, 3), np.uint8), task) for task in tasks]
 found = [answer.reason for answer in model.score(shown)]
 """
