@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
@@ -61,26 +61,26 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @contextmanager
-def _skipped_without_renderer() -> Iterator[None]:
+def _skipped_without_simulator() -> Iterator[None]:
     try:
         yield
-    except PlanError as error:
-        if HOW_TO_INSTALL not in str(error):
+    except RewardlabError as error:
+        if HOW_TO_INSTALL not in str(error) and "install rewardlab[sim]" not in str(error):
             raise
         pytest.skip(str(error))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Iterator[None]:
-    """Skip a test whose fixtures cannot render here."""
-    with _skipped_without_renderer():
+    """Skip a test whose fixtures cannot simulate or render here."""
+    with _skipped_without_simulator():
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test that cannot render here."""
-    with _skipped_without_renderer():
+    """Skip a test that cannot simulate or render here."""
+    with _skipped_without_simulator():
         yield
 
 
