@@ -15,6 +15,7 @@ def test_every_perturbation_has_an_entry_of_its_version() -> None:
     assert {name: entry["version"] for name, entry in stored().items()} == versions
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_a_version_makes_what_it_made(name: str) -> None:
     changed = differences(name, stored()[name], outputs(PERTURBATIONS[name]))
