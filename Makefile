@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests start hundreds of interpreters
 
-.PHONY: demo test pytest attack lint format docs bench clean
+.PHONY: demo test pytest noise attack lint format docs bench clean
 
 demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
 	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
@@ -30,7 +30,11 @@ pytest: $(VENV)/dev.stamp  ## the tests alone
 	@ldconfig -p | grep -q libOSMesa || \
 	  (echo "world tests need OSMesa: trying apt-get install libosmesa6" && $(call apt_install,libosmesa6)) || \
 	  echo "no OSMesa here: the rendering tests will be skipped"
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(TESTS)
+
+# Tests of these folders neither render nor decode.
+noise:  ## the tests that render or decode, with pixels a level off and sums an ulp off, as on another processor
+	@$(MAKE) --no-print-directory pytest TESTS="--pixel-noise --ignore tests/core --ignore tests/metrics"
 
 SEED ?= 0
 attack: $(VENV)/dev.stamp  ## the long attack: 200 kills, 2,000 flipped bits, 500 mutated videos, 2,000 mutated rows

@@ -2,6 +2,7 @@
 
 import json
 import os
+import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
@@ -55,32 +56,53 @@ LONGEST = (
 )
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Put the files that take longest first; within a file the order stays."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the switch."""
+    parser.addoption(
+        "--pixel-noise", action="store_true", help="pixels a level off, sums an ulp; golden tests are skipped"
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Add noise to rendering and decoding, here and in every process that a test starts."""
+    folder, places = str(Path(__file__).parent / "pixel_noise"), os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if config.getoption("--pixel-noise") and folder not in places:  # else this interpreter began with it
+        import tests.pixel_noise.sitecustomize  # noqa: F401
+
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, places)])
+        sys.path.insert(0, folder)  # what worker processes are given as their PYTHONPATH
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Put the files that take longest first; within a file the order stays. Skip golden tests under noise."""
+    if config.getoption("--pixel-noise"):
+        for item in items:
+            if item.get_closest_marker("golden"):
+                item.add_marker(pytest.mark.skip(reason="compares with stored outputs, which --pixel-noise changes"))
     items.sort(key=lambda item: LONGEST.index(item.path.name) if item.path.name in LONGEST else len(LONGEST))
 
 
 @contextmanager
-def _skipped_without_renderer() -> Iterator[None]:
+def _skipped_without_simulator() -> Iterator[None]:
     try:
         yield
-    except PlanError as error:
-        if HOW_TO_INSTALL not in str(error):
+    except RewardlabError as error:
+        if HOW_TO_INSTALL not in str(error) and "install rewardlab[sim]" not in str(error):
             raise
         pytest.skip(str(error))
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup() -> Iterator[None]:
-    """Skip a test whose fixtures cannot render here."""
-    with _skipped_without_renderer():
+    """Skip a test whose fixtures cannot simulate or render here."""
+    with _skipped_without_simulator():
         yield
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call() -> Iterator[None]:
-    """Skip a test that cannot render here."""
-    with _skipped_without_renderer():
+    """Skip a test that cannot simulate or render here."""
+    with _skipped_without_simulator():
         yield
 
 

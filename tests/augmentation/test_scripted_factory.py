@@ -14,12 +14,10 @@ from rewardlab.core.settings import Execution
 from rewardlab.data import DATASETS, open_dataset
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import level_of_command, until
-from tests.worlds.conftest import physics  # noqa: F401
 
 IN_PROCESS = Execution(engine="local", quiet=True)
 
 TASKS = ("drawer-close", "push", "coffee-push", "window-open", "button-press")
-pytestmark = pytest.mark.usefixtures("physics")
 
 
 def rows_of(folder: Path, name: str = "metadata.jsonl") -> list[dict[str, Any]]:

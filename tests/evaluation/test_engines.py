@@ -31,7 +31,6 @@ from rewardlab.evaluation.plan import Plan, bundle_jobs, plan_trials
 from tests.conftest import moving_square, write_rows
 from tests.evaluation.deadly_square import square
 from tests.evaluation.test_stress import plan, without_time
-from tests.worlds.conftest import physics, renderer  # noqa: F401
 
 CODE = """
 import ctypes, os, random, threading
@@ -263,8 +262,6 @@ def contents(folder: Path) -> dict[str, bytes]:
 def test_every_command_makes_the_same_on_ray(
     command: str, tiny_data: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    if command == "collect":
-        request.getfixturevalue("renderer")
     make = globals()[f"{command}_files"]
     settings = engine_settings("ray", request) | {"workers": 1}
     assert make(tiny_data, tmp_path / "ray", settings) == make(tiny_data, tmp_path / "here", {"engine": "local"})

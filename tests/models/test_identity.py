@@ -292,6 +292,7 @@ def assert_golden(found: Sequence[Golden], expected: Sequence[Golden], atol: flo
             np.testing.assert_allclose(np.array(value), np.array(known), atol=atol)
 
 
+@pytest.mark.golden
 @pytest.mark.parametrize("text", GOLDEN)
 def test_behaviour_is_that_of_its_version(
     text: str, answers: Callable[[str], list[Golden]], monkeypatch: pytest.MonkeyPatch
@@ -302,6 +303,7 @@ def test_behaviour_is_that_of_its_version(
     assert MODELS[text.partition(":")[0]].version == version, "raise the version in the catalog and in GOLDEN together"
 
 
+@pytest.mark.golden
 @pytest.mark.skipif(not has_int8_dot_products(), reason="int8 overflows on this processor")
 @pytest.mark.parametrize("text", GOLDEN_INT8)
 def test_behaviour_in_int8_is_that_of_its_version(

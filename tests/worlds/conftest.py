@@ -1,4 +1,4 @@
-"""Rollouts made once for all tests of the worlds; what cannot run here is skipped with the reason."""
+"""Rollouts made once for all tests of the worlds."""
 
 import json
 from pathlib import Path
@@ -9,40 +9,19 @@ import pytest
 
 import rewardlab
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
-from rewardlab.worlds.metaworld.physics import Trajectory, load_module, simulate
+from rewardlab.worlds.metaworld.physics import Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 
 
 @pytest.fixture(scope="session")
-def physics() -> None:
-    try:
-        load_module("metaworld")
-    except PlanError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def renderer(physics: None) -> None:  # noqa: ARG001
-    """Skip where nothing can be rendered, after really trying."""
-    from rewardlab.worlds.metaworld.render import CameraView
-    from rewardlab.worlds.metaworld.scene_edits import render_rollout
-
-    try:
-        render_rollout(simulate("reach", 0, 1, make_policy("random", "reach", 0)), [0], CameraView(size=16))
-    except PlanError as error:
-        pytest.skip(str(error))
-
-
-@pytest.fixture(scope="session")
-def drawer(physics: None) -> Trajectory:  # noqa: ARG001
+def drawer() -> Trajectory:
     return simulate("drawer-open", 3, 160, make_policy("expert", "drawer-open", 3))
 
 
 @pytest.fixture(scope="session")
-def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Four short episodes of two tasks, as `rewardlab collect` writes them."""
     folder = tmp_path_factory.mktemp("sim")
     rewardlab.collect(

@@ -36,7 +36,7 @@ def contents(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def reference(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+def reference(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("reference")
     collect(folder)
     return folder
@@ -108,7 +108,6 @@ def test_the_length_of_a_video_says_nothing_about_its_level(reference: Path, tmp
     assert lengths[0] == lengths[1] and len(set(lengths[0])) > 1
 
 
-@pytest.mark.usefixtures("renderer")
 def test_a_changed_world_is_recorded_and_rendered_again(tmp_path: Path) -> None:
     import numpy as np
 
@@ -126,7 +125,6 @@ def test_a_changed_world_is_recorded_and_rendered_again(tmp_path: Path) -> None:
     assert twice.mean() < again.mean()
 
 
-@pytest.mark.usefixtures("renderer")
 def test_balanced_levels_are_looked_for(tmp_path: Path) -> None:
     collect(tmp_path, tasks=("drawer-open",), episodes=5, quality=("all",), balance=True, frames=(20, 24))
     levels = [row["reward"] for row in rows_of(tmp_path) if "progress" in row]
@@ -164,7 +162,6 @@ def test_the_record_of_a_collection_is_its_settings(reference: Path) -> None:
     assert record["episodes"] == 3 and "out" not in record
 
 
-@pytest.mark.usefixtures("renderer")
 def test_captions_say_what_moved_and_what_stands_beside_it(tmp_path: Path) -> None:
     folder = tmp_path / "captioned"
     collect(folder, tasks=("push",), quality=("expert",), episodes=1, captions=True, distractors=2, counterfactuals=1)

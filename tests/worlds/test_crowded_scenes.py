@@ -31,7 +31,6 @@ from tests.worlds.conftest import rows_of, same
 VIEW = CameraView("top", 96)
 
 
-@pytest.mark.usefixtures("physics")
 def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state() -> None:
     for name, distractor in DISTRACTORS.items():
         for state in distractor.states:
@@ -42,7 +41,6 @@ def test_every_thing_can_be_asked_for_and_has_a_shape_in_every_state() -> None:
 
 
 @pytest.mark.parametrize("task", ["drawer-open", "push", "coffee-push"])
-@pytest.mark.usefixtures("physics")
 def test_things_stand_away_from_the_work_and_from_one_another(task: str) -> None:
     rollout = simulate(task, 5, 60, make_policy("expert", task, 5))
     counts = []
@@ -67,7 +65,6 @@ def test_things_stand_away_from_the_work_and_from_one_another(task: str) -> None
     assert max(counts) == 2
 
 
-@pytest.mark.usefixtures("renderer")
 def test_a_crowded_scene_adds_things_and_changes_nothing_else(drawer: Trajectory) -> None:
     plain = render_rollout(drawer, [0, 160], VIEW)
     assert same(crowded_renderer("drawer-open").render(drawer, [0, 160], VIEW), plain), "hidden things are seen"
@@ -82,7 +79,6 @@ def test_a_crowded_scene_adds_things_and_changes_nothing_else(drawer: Trajectory
     assert same(render_rollout(drawer, [0, 160], VIEW), plain)
 
 
-@pytest.mark.usefixtures("renderer")
 def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(drawer: Trajectory) -> None:
     model = task_renderer("drawer-open").model
     before = [column.copy() for column in (model.geom_type, model.geom_rgba, model.geom_pos, model.geom_size)]
@@ -98,7 +94,6 @@ def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(d
     assert all(look.moving != look.still for look in looks) and {look.moving for look in looks} == set(COLOURS)
 
 
-@pytest.mark.usefixtures("renderer")
 def test_collected_things_are_written_down_asked_for_and_rendered_again(tmp_path: Path) -> None:
     rewardlab.collect(
         "metaworld",

@@ -34,7 +34,6 @@ def test_a_displacement_is_described_in_the_robots_frame() -> None:
     assert describe_displacement(np.zeros(3)) == "right here"
 
 
-@pytest.mark.usefixtures("physics")
 def test_a_hidden_goal_is_stated_in_centimetres() -> None:
     trajectory = simulate("push", 2, 1, make_policy("random", "push", 2))
     text = draw_instruction(trajectory, "train", rng_for(0, "x"))
@@ -46,14 +45,12 @@ def test_an_opened_drawer_does_not_satisfy_counterfactual_instructions(drawer: T
     assert found == {"opposite": 1, "halfway": 3, "leave": 1}
 
 
-@pytest.mark.usefixtures("physics")
 def test_a_half_opened_drawer_is_what_halfway_asks_for() -> None:
     trajectory = simulate("drawer-open", 4, 160, make_policy("stops_early", "drawer-open", 4, limit=0.45))
     found = {other.kind: other.level for other in counterfactuals(trajectory, rng_for(0, "x"))}
     assert found["halfway"] >= 4 and found["leave"] == 1
 
 
-@pytest.mark.usefixtures("physics")
 def test_what_nobody_touched_was_left_alone_and_other_goals_are_far() -> None:
     trajectory = simulate("push", 2, 5, make_policy("random", "push", 2))
     found = {other.kind: other.level for other in counterfactuals(trajectory, rng_for(0, "x"))}

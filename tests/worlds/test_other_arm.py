@@ -65,7 +65,6 @@ def test_the_hand_of_the_other_arm_is_where_the_recorded_hand_was(drawer: Trajec
         assert data.site("tip").xmat.reshape(3, 3)[2, 2] < -0.98  # it points down
 
 
-@pytest.mark.usefixtures("physics")
 def test_the_fingers_open_and_close_as_the_recorded_ones_do() -> None:
     rollout = simulate("pick-place", 3, 60, make_policy("expert", "pick-place", 3))
     opening = solve_inverse_kinematics(rollout).qpos[:, -2:].sum(axis=1)
@@ -95,7 +94,6 @@ def test_a_hand_out_of_reach_makes_it_not_applicable_where_it_is_shown(drawer: T
     assert follow_path(tipped).tilt.max() > 1, "a hand that should point up was said to be followed"
 
 
-@pytest.mark.usefixtures("renderer")
 def test_the_other_arm_is_seen_and_the_recorded_one_is_not(drawer: Trajectory) -> None:
     plain, other = (render_rollout(drawer, STEPS, VIEW, changes) for changes in ((), (PANDA,)))
     assert red_arm(plain).mean() > 0.02 and not red_arm(other).any()
@@ -111,7 +109,6 @@ def test_the_other_arm_is_seen_and_the_recorded_one_is_not(drawer: Trajectory) -
     assert same(render_rollout(drawer, STEPS, VIEW), plain), "something was left behind"
 
 
-@pytest.mark.usefixtures("renderer")
 def test_nothing_but_the_arm_changes(drawer: Trajectory) -> None:
     """Away from both arms, a frame is what it was; the drawer and the table are still there."""
     view = CameraView("far", 96)
@@ -121,7 +118,6 @@ def test_nothing_but_the_arm_changes(drawer: Trajectory) -> None:
     assert not changed[60:, 60:].any()
 
 
-@pytest.mark.usefixtures("renderer")
 def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(drawer: Trajectory) -> None:
     for arm in (0, 1):
         as_built, thick, thin, again = (
@@ -133,7 +129,6 @@ def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(drawer: Traje
         assert blue[0] < blue[1] < blue[2]
 
 
-@pytest.mark.usefixtures("renderer")
 def test_it_goes_with_the_other_edits(drawer: Trajectory) -> None:
     panda = render_rollout(drawer, STEPS, VIEW, [PANDA])
     for change in (
@@ -150,7 +145,6 @@ def test_it_goes_with_the_other_edits(drawer: Trajectory) -> None:
     assert 0.005 < (objects != panda).any(axis=-1).mean() < 0.3, "the paint of the object is on the arm"
 
 
-@pytest.mark.usefixtures("renderer")
 def test_severities_grow_from_paint_to_another_painted_arm(drawer: Trajectory) -> None:
     edit, clean = WORLD_EDITS["world_robot"], render_rollout(drawer, STEPS, VIEW).astype(float)
     amounts = [edit.sample(parameter, rng_for(1, "severities")) for parameter in edit.table]
@@ -185,7 +179,6 @@ def collect_one_episode(out: Path, world: str) -> None:
     )
 
 
-@pytest.mark.usefixtures("renderer")
 def test_a_collection_says_which_arm_it_shows(tmp_path: Path) -> None:
     collect_one_episode(tmp_path, "world_robot:4")
     row = rows_of(tmp_path)[0]
@@ -196,7 +189,6 @@ def test_a_collection_says_which_arm_it_shows(tmp_path: Path) -> None:
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
 
 
-@pytest.mark.usefixtures("renderer")
 def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -26,7 +26,6 @@ def test_all_fifty_tasks_have_a_progress_spec_of_a_known_family() -> None:
     assert {spec.family for spec in PROGRESS_SPECS.values()} == set(LEVEL_STARTS_BY_FAMILY)
 
 
-@pytest.mark.usefixtures("physics")
 def test_every_task_of_the_simulator_is_there() -> None:
     from rewardlab.worlds.metaworld.physics import load_module
 
@@ -35,7 +34,6 @@ def test_every_task_of_the_simulator_is_there() -> None:
 
 
 @pytest.mark.parametrize("task", FEW)
-@pytest.mark.usefixtures("physics")
 def test_actions_taken_again_lead_through_the_same_states(task: str) -> None:
     first = simulate(task, 5, 60, make_policy("expert", task, 5))
     simulate(task, 6, 20, make_policy("random", task, 6))
@@ -60,21 +58,18 @@ def test_the_same_states_backwards_fall(drawer: Trajectory) -> None:
     assert VALIDATION["rank_correlation"](drawer.progress[::-1]) < -0.7
 
 
-@pytest.mark.usefixtures("physics")
 def test_the_random_policy_leaves_the_drawer_shut() -> None:
     trajectory = simulate("drawer-open", 3, 60, make_policy("random", "drawer-open", 3))
     assert trajectory.readings[-1].level == 1
 
 
 @pytest.mark.parametrize("quality", POLICIES)
-@pytest.mark.usefixtures("physics")
 def test_every_quality_acts_within_bounds_and_repeats(quality: str) -> None:
     runs = [simulate("drawer-open", 4, 60, make_policy(quality, "drawer-open", 4)) for _ in range(2)]
     assert np.abs(runs[0].actions).max() <= 1
     assert same(runs[0].actions, runs[1].actions)
 
 
-@pytest.mark.usefixtures("physics")
 def test_one_that_stops_early_stops_at_its_limit() -> None:
     trajectory = simulate("drawer-open", 4, 160, make_policy("stops_early", "drawer-open", 4, limit=0.5))
     assert 0.4 < trajectory.progress[-1] < 0.9 and trajectory.readings[-1].level == 3
@@ -99,7 +94,6 @@ def test_a_gripper_that_comes_near_stays_at_level_one() -> None:
     assert progress_of("carry", 0.05, 0.5) < progress_of("carry", 0.05, 1.0) < 0.1
 
 
-@pytest.mark.usefixtures("physics")
 def test_an_unknown_task_is_answered_with_close_names() -> None:
     with pytest.raises(PlanError, match="drawer-open"):
         simulate("drawer-opn", 0, 1, lambda _now: np.zeros(4))

@@ -44,7 +44,6 @@ def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes:
     assert 10 * np.log10(255**2 / error) > 28  # only the codec lies between them
 
 
-@pytest.mark.usefixtures("renderer")
 def test_threads_that_render_at_once_see_what_each_sees_alone(drawer: Trajectory) -> None:
     view = CameraView(size=64)
     asked = [(list(range(start, start + 60, 6)), ((("table_texture", (1.0, seed)),) if seed % 2 else ()))
@@ -122,7 +121,6 @@ def test_an_episode_without_a_world_or_with_other_pixels_is_dropped(episodes: tu
         NAMES["world_camera"](changed, 2, 0)
 
 
-@pytest.mark.usefixtures("renderer")
 def test_the_goal_marker_is_hidden_unless_asked_for(drawer: Trajectory) -> None:
     plain, marked = (render_rollout(drawer, [0], CameraView(size=64, marker=marker)) for marker in (False, True))
     assert not same(plain, marked)
@@ -132,7 +130,6 @@ def test_the_goal_marker_is_hidden_unless_asked_for(drawer: Trajectory) -> None:
 
 
 @pytest.mark.parametrize("camera", CAMERAS)
-@pytest.mark.usefixtures("renderer")
 def test_frames_are_the_right_way_up(drawer: Trajectory, camera: str) -> None:
     """The brown table lies below the grey floor and background behind it, except from straight above."""
     (frame,) = render_rollout(drawer, [0], CameraView(camera, 64)).astype(int)
