@@ -8,6 +8,12 @@ from dataclasses import dataclass
 
 from rewardlab.cli import main
 
+# A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
+HEARS_CTRL_C = (
+    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    "from rewardlab.cli import main; sys.exit(main())"
+)
+
 
 @dataclass(frozen=True)
 class Done:

@@ -1,7 +1,9 @@
 """The command line: a table of commands in groups; flags come from signatures, `show_*` functions print results."""
 
+import atexit
 import gc
 import os
+import signal
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
@@ -560,9 +562,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code; an error that the user can correct is printed as one sentence."""
     gc.set_threshold(_GC_THRESHOLD)
     words = sys.argv[1:] if arguments is None else list(arguments)
+    ctrl_c = _CtrlC()
     with safe_streams():
         try:
-            return _run(words)
+            if arguments is None and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                atexit.register(signal.signal, signal.SIGINT, signal.SIG_IGN)  # first in, so called last
+                signal.signal(signal.SIGINT, ctrl_c)
+            try:
+                return _run(words)
+            finally:
+                ctrl_c.pressed = max(1, ctrl_c.pressed)  # there is nothing left to stop
         except (RewardlabError, UnicodeEncodeError, KeyboardInterrupt) as error:
             print(f"rewardlab: {_sentence(error)}", file=sys.stderr)
             return _exit_code(error)
@@ -572,6 +581,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except Exception:  # a bug in rewardlab: the traceback passes the same filter as all output
             traceback.print_exc()
             return FAULT
+
+
+@dataclass
+class _CtrlC:
+    """Lets the first Ctrl-C stop a command, ignores the second while results are written, and exits at the third."""
+
+    pressed: int = 0
+
+    def __call__(self, _signal: int, _frame: object) -> None:
+        self.pressed += 1
+        if self.pressed == 1:
+            raise KeyboardInterrupt
+        if self.pressed > 2:
+            os._exit(CTRL_C)
 
 
 def _run(words: Sequence[str]) -> int:

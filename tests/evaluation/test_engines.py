@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
@@ -297,3 +298,30 @@ def test_an_unknown_engine_and_settings_that_mean_nothing_to_it_are_refused(tiny
         plan(tiny_data, tmp_path / "run", engine="rya")
     with pytest.raises(PlanError, match="address and gpus are for --engine ray"):
         plan(tiny_data, tmp_path / "run", address="auto")
+
+
+_LISTENING = """
+import psutil
+from rewardlab.core.settings import Execution
+from rewardlab.evaluation.engines.ordered_map import ItemWorkers
+
+with ItemWorkers(abs, 1, Execution(engine="ray")) as workers:
+    assert list(workers.map([-1, -2])) == [1, 2]
+    tree = [psutil.Process(), *psutil.Process().children(recursive=True)]
+    sockets = [socket for process in tree for socket in process.net_connections("inet")]
+    print(*{socket.laddr.ip for socket in sockets if socket.status == psutil.CONN_LISTEN})
+"""
+
+
+def test_ray_on_one_machine_listens_on_loopback_alone() -> None:
+    pytest.importorskip("psutil", reason="it comes with accelerate")
+    pytest.importorskip("ray", reason='Ray is not installed: pip install "rewardlab[ray]"')
+    environment = {name: value for name, value in os.environ.items() if name != "RAY_ADDRESS"}
+    done = subprocess.run(
+        [sys.executable, "-c", _LISTENING], capture_output=True, text=True, check=False, env=environment
+    )
+    if "The current node timed out during startup" in done.stderr:
+        pytest.skip("this machine is too busy: Ray waits 30 s for a cluster to start")
+    assert done.returncode == 0, done.stderr
+    addresses = [ip_address(each) for each in done.stdout.split()]
+    assert addresses and all((getattr(each, "ipv4_mapped", None) or each).is_loopback for each in addresses)

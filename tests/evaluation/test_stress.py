@@ -36,14 +36,10 @@ from rewardlab.models import name_model
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.reporting.report import write_report
+from tests.command_here import HEARS_CTRL_C
 from tests.conftest import IN_PROCESS, ROWS, moving_square, write_rows
 from tests.narrowing import known
 
-# A shell that starts the tests in the background has them ignore SIGINT, and children inherit that.
-HEARS_CTRL_C = (
-    "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    "from rewardlab.cli import main; sys.exit(main())"
-)
 SOME = ("fixed_pattern_noise", "polite_filler", "truncate_end", "resolution")
 
 

@@ -4,7 +4,9 @@ from typing import Any, Literal
 
 import pytest
 
-from rewardlab.core.errors import PlanError
+from rewardlab.api import stress_plan
+from rewardlab.core.errors import DataError, PlanError
+from rewardlab.data import open_dataset
 from rewardlab.models.contract import ModelString, parse_model_string, read_arguments, shown_options, with_options
 
 
@@ -83,3 +85,16 @@ def test_a_wrong_option_is_said_with_what_was_expected(options: str, words: str)
     with pytest.raises(PlanError) as error:
         options_of(f"model?{options}")
     assert words in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["{}", "{}:Name", "json:{}", "{0}.{0}:Name", "constant?{}=1", "hf:{}", "openai:{}"])
+def test_a_long_name_is_refused_in_one_short_sentence(name: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        stress_plan({"models": (name.format("n" * 1_000_000),), "data": "sample"})
+    assert len(str(refused.value)) < 2_000
+
+
+def test_a_long_name_of_a_dataset_is_refused_in_one_short_sentence() -> None:
+    with pytest.raises(DataError) as refused:
+        open_dataset("n" * 300)
+    assert len(str(refused.value)) < 2_000

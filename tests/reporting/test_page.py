@@ -17,6 +17,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 import rewardlab
+from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import Run
 from rewardlab.core.trial import Answer
 from rewardlab.core.video_encoding import encode
@@ -187,6 +188,26 @@ def test_the_page_shows_wrong_rewards_and_calibration_over_severity_beside_its_n
     assert "ceiling 1.00" in html  # four episodes of four levels: no tie
     off = [entry for entry in run.summary.calibration_nulls if entry.model == "random" and entry.miscalibrated]
     assert off, "sure and wrong"
+
+
+@pytest.mark.parametrize(("out", "page"), [("a", "a.html"), ("a.html", "a.html"), ("v1.2", "v1.2.html")])
+def test_a_page_is_written_with_its_ending_and_the_folder_of_its_name(
+    run: Run, tmp_path: Path, out: str, page: str
+) -> None:
+    (tmp_path / "a").mkdir()
+    assert rewardlab.report(run, out=tmp_path / out) == tmp_path / page
+    assert (tmp_path / page.removesuffix(".html") / "card.md").is_file()
+
+
+def test_what_stands_in_the_way_of_a_report_is_said_before_anything_is_written(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(RunError, match="file is a file"):
+        rewardlab.report(run, out=tmp_path / "file")
+    for folder in (tmp_path / "folder.html", "."):
+        with pytest.raises(PlanError, match="which is a folder"):
+            rewardlab.report(run, out=folder)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html"]
 
 
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:

@@ -1,3 +1,4 @@
+import signal
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -156,3 +157,31 @@ def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.Monk
 def test_triton_can_be_loaded_after_rendering() -> None:
     code = "from rewardlab.worlds.offscreen import backend, make_current\nbackend()\nmake_current()\nimport triton"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+_DRAWING = """
+import os, signal, time
+from rewardlab.worlds.offscreen import in_rendering_thread, make_current
+import mujoco
+
+@in_rendering_thread
+def draw():
+    make_current()
+    model = mujoco.MjModel.from_xml_string("<mujoco><worldbody><geom size='1'/></worldbody></mujoco>")
+    context, scene = mujoco.MjrContext(model, mujoco.mjtFontScale.mjFONTSCALE_100), mujoco.MjvScene(model, 10)
+    for step in range(10):
+        if step in (0, 4):
+            os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(0.1)
+        mujoco.mjr_render(mujoco.MjrRect(0, 0, 64, 64), scene, context)
+    print("drawn", flush=True)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+draw()
+"""
+
+
+@pytest.mark.usefixtures("renderer")
+def test_two_interrupts_while_a_frame_is_drawn_end_the_process_after_the_drawing() -> None:
+    done = subprocess.run([sys.executable, "-c", _DRAWING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (-signal.SIGINT, "drawn\n"), done.stderr  # SIGSEGV where it is freed early

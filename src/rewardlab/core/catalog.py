@@ -77,7 +77,12 @@ def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
         return catalog[name]
     few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
     hint = did_you_mean(name, catalog).removesuffix(" ") or f"known: {few}"
-    raise PlanError(f"no {what} is called {name[:_QUOTED]!r}{'...' * (len(name) > _QUOTED)}; {hint}")
+    raise PlanError(f"no {what} is called {quoted(name)}; {hint}")
+
+
+def quoted(name: str) -> str:
+    """Return a name in quotation marks as an error repeats it: of a long one, the beginning."""
+    return f"{name[:_QUOTED]!r}{'...' * (len(name) > _QUOTED)}"
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -98,10 +103,13 @@ def load_object(path: str) -> tuple[object, str]:
     try:
         module = importlib.import_module(module_name)
     except Exception as error:  # whatever the user's module does while it is imported
-        raise PlanError(f"cannot import {module_name!r} for {path!r}: {error}; is it installed here?") from error
+        why = str(error)[: 2 * _QUOTED]  # it may repeat the name
+        raise PlanError(
+            f"cannot import {quoted(module_name)} for {quoted(path)}: {why}; is it installed here?"
+        ) from error
     if not hasattr(module, attribute):
         public = [name for name in vars(module) if not name.startswith("_")][:20]
-        raise PlanError(f"module {module_name!r} has no {attribute!r}; it defines {', '.join(public)}")
+        raise PlanError(f"module {module_name!r} has no {quoted(attribute)}; it defines {', '.join(public)}")
     found = getattr(module, attribute)
     return found, _code_hash(module_name, found)
 

@@ -7,11 +7,12 @@ package.module:name:FOLDER               read by a Reader outside the package
 Where a format takes a file, FOLDER may be one. NAME@CAMERA reads what that camera saw, NAME@all what every camera saw.
 """
 
+import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from rewardlab.core.catalog import Catalog, did_you_mean, load_object
+from rewardlab.core.catalog import Catalog, did_you_mean, load_object, quoted
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.settings import Data
 from rewardlab.data.contract import Contents, Problem, Reader
@@ -139,13 +140,13 @@ def _located(name: str) -> tuple[tuple[Reader, ...], Path]:
     outside = _OUTSIDE.fullmatch(name)
     if rest and prefix in READERS:
         readers, path = (READERS[prefix],), rest
-    elif outside and not Path(name).is_dir():
+    elif outside and not os.path.isdir(name):
         readers, path = (_load_reader(outside[1]),), outside[2]
     folder = DATASETS.get(path, Path(path))
-    if not folder.is_dir() and not folder.is_file():
+    if not os.path.isdir(folder) and not os.path.isfile(folder):  # pathlib raises where a name is too long
         near = did_you_mean(path, DATASETS)
         raise DataError(
-            f"no dataset at {path!r}; {near}name a folder or file that exists, or {' or '.join(DATASETS)}; "
+            f"no dataset at {quoted(path)}; {near}name a folder or file that exists, or {' or '.join(DATASETS)}; "
             "`rewardlab list readers` shows the formats"
         )
     return readers, folder

@@ -1,5 +1,6 @@
 """`Plan` and its checks, shards; planned trials with their content ids, jobs; the forecast of a run."""
 
+import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -127,7 +128,7 @@ _CLEAN_ONLY: Mapping[str, Any] = {
 
 def _require_order(models: Sequence[Any], data: str) -> None:
     """Say where a dataset stands in the place of a model and a model in that of the dataset."""
-    swapped = [each for each in models if isinstance(each, str) and (each in DATASETS or Path(each).is_dir())]
+    swapped = [each for each in models if isinstance(each, str) and (each in DATASETS or os.path.isdir(each))]
     if swapped and re.split(r"[:?+]", data)[0] in MODELS and data not in DATASETS and not Path(data).exists():
         raise PlanError(f"{swapped[0]} is a dataset and {data} is a model; name the models first, then the dataset")
 

@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import numpy as np
 
-from rewardlab.core.catalog import did_you_mean
+from rewardlab.core.catalog import did_you_mean, quoted
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
@@ -243,7 +243,7 @@ def read_arguments(
         if option is None:
             known = [*also, *options]
             hint = f"{did_you_mean(name, known)}it takes {', '.join(known) or 'none'}"
-            raise PlanError(f"{path} takes no option {name!r}; {hint}; {OPTION_SYNTAX}")
+            raise PlanError(f"{path} takes no option {quoted(name)}; {hint}; {OPTION_SYNTAX}")
         values[name] = _read(path, option, text)
     missing = [name for name, one in options.items() if one.default is Parameter.empty and name not in values]
     if missing:

@@ -16,7 +16,7 @@ from rewardlab.data.row_listing import ListedRow, paused_garbage_collection
 from rewardlab.evaluation.display import format_number, format_percent, format_percent_interval
 from rewardlab.evaluation.vision_free import BaselineScore
 from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts, level_lengths, measure_data
-from rewardlab.reporting.page import data_address, templates, write_page
+from rewardlab.reporting.page import data_address, page_path, templates, write_page
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -49,10 +49,10 @@ def data_report(
     """
     if videos < 1:
         raise PlanError(f"videos must be at least 1, got {videos}")
+    page = page_path(out)
     with paused_garbage_collection():
         facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
-        path = Path(out) if Path(out).suffix else Path(f"{out}.html")  # without an ending no browser opens it
-        return write_page(path, render_data_page(facts))
+        return write_page(page, render_data_page(facts))
 
 
 def vision_free_sentence(score: BaselineScore) -> str:

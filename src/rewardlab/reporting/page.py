@@ -5,6 +5,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rewardlab.core.errors import PlanError
 from rewardlab.core.storage import atomic_write, writable
 
 if TYPE_CHECKING:
@@ -23,6 +24,14 @@ def templates(package: str = "rewardlab.reporting") -> "Environment":
 def data_address(kind: str, data: bytes) -> str:
     """Return bytes as an address that a page can show by itself."""
     return f"data:{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def page_path(out: Path | str) -> Path:
+    """Return the path of a page that is to be written: with the ending .html, without which no browser opens it."""
+    path = Path(out)
+    if not path.name or (path.is_dir() and path.suffix == ".html"):
+        raise PlanError(f"out must name a page to write such as report.html, got {str(out)!r}, which is a folder")
+    return path if path.suffix == ".html" else path.with_name(f"{path.name}.html")
 
 
 def write_page(path: Path, html: str) -> Path:

@@ -28,6 +28,7 @@ from rewardlab.evaluation.display import (
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
+from rewardlab.reporting.page import page_path, write_page
 from rewardlab.reporting.severity_curves import calibration_curves, severity_curves
 
 if TYPE_CHECKING:
@@ -58,8 +59,8 @@ def report(
     if not opened:
         raise PlanError("name at least one run folder")
     page = opened[0].page if len(opened) == 1 else Path("report.html")
-    if out:
-        page = Path(out) if Path(out).suffix else Path(f"{out}.html")  # what else is written has a folder of that name
+    if out is not None:
+        page = page_path(out)
     written = write_report(opened, page, allow_code=allow_code)
     if written == opened[0].page:
         opened[0].publish()
@@ -72,17 +73,18 @@ def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -
     REWARDLAB_FIGURES=0 leaves out the figures, which take some seconds and serve no CI gate.
     Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
-    from rewardlab.reporting.page import write_page
     from rewardlab.reporting.run_page import render_page
 
     summaries = [load_summary(run) for run in runs]
     names = [names_of_run(run.record, own.models) for run, own in zip(runs, summaries, strict=True)]
     summary = join_summaries(list(zip(run_names(runs), summaries, strict=True)))
     shown = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, names), strict=True)))
-    write_page(page, render_page(runs, summaries, allow_code=allow_code))
     folder = page.with_suffix("")
     if folder.is_symlink():
         raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")
+    if folder.is_file():
+        raise RunError(f"{folder} is a file, but the numbers of {page} need a folder of that name; name another --out")
+    write_page(page, render_page(runs, summaries, allow_code=allow_code))
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)

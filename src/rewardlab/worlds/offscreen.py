@@ -7,6 +7,7 @@ rendering of a process happens in one thread of its own.
 import atexit
 import ctypes
 import os
+import signal
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -35,15 +36,24 @@ def in_rendering_thread(function: Callable[Given, Made]) -> Callable[Given, Made
     def called(*args: Given.args, **kwargs: Given.kwargs) -> Made:
         if threading.current_thread().name.startswith(_THREAD):
             return function(*args, **kwargs)
-        return _rendering_thread(os.getpid()).submit(function, *args, **kwargs).result()
+        thread, drawing = _rendering_thread(os.getpid())
+
+        def draw() -> Made:
+            with drawing:
+                return function(*args, **kwargs)
+
+        return thread.submit(draw).result()
 
     return called
 
 
 @cache
-def _rendering_thread(_process: int) -> ThreadPoolExecutor:
-    """Return the thread of this process; the number is the key of the cache, for a fork has no threads."""
-    return ThreadPoolExecutor(1, _THREAD)
+def _rendering_thread(_process: int) -> tuple[ThreadPoolExecutor, threading.Lock]:
+    """Return the thread of this process, and the lock that it holds while it draws.
+
+    The number is the key of the cache, for a fork has no threads.
+    """
+    return ThreadPoolExecutor(1, _THREAD), threading.Lock()
 
 
 @cache
@@ -75,8 +85,18 @@ def _context(_process: int) -> Any:
         context = make(_MAX_SIDE, _MAX_SIDE)
     except (ImportError, AttributeError, RuntimeError) as error:
         raise PlanError(f"{name} cannot be used here ({error}); {HOW_TO_INSTALL}") from error
-    atexit.register(_context.cache_clear)  # frees it while its library is still there
+    atexit.register(_free_context)
     return context
+
+
+def _free_context() -> None:
+    """Free the context while its library is still there, and after the last drawing: Ctrl-C ends no waiting here.
+
+    Joining the thread would not do: Python counts a thread as ended whose join was interrupted.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    _rendering_thread(os.getpid())[1].acquire()
+    _context.cache_clear()
 
 
 def _loads(*names: str) -> bool:

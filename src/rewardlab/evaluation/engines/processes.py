@@ -17,7 +17,10 @@ import cloudpickle
 from rewardlab.evaluation.engines.contract import Worker
 from rewardlab.evaluation.engines.worker_process import serve_pipe
 
-_WORKER = "from rewardlab.evaluation.engines.worker_process import main; main()"
+_WORKER = (  # Ctrl-C is the parent's business
+    "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); "
+    "from rewardlab.evaluation.engines.worker_process import main; main()"
+)
 _END_SECONDS = 30.0  # a busy machine takes long to clear a process away, and how it ended is still to be known
 
 
@@ -85,7 +88,7 @@ def start_process(threads: int = 1, *, own_group: bool = True) -> Process:
         [sys.executable, "-P", "-c", _WORKER, str(theirs.fileno()), *last],
         pass_fds=[theirs.fileno()],
         env={"OMP_NUM_THREADS": str(threads), **os.environ, "PYTHONPATH": os.pathsep.join(installed)},
-        process_group=0 if own_group else None,  # Ctrl-C is the parent's business
+        process_group=0 if own_group else None,
     )
     theirs.close()
     return Process(process, ours, own_group)

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import ray
-from ray.exceptions import GetTimeoutError, RayActorError, RayError
+from ray._private import ray_constants
+from ray.exceptions import GetTimeoutError, RayActorError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from rewardlab.core.errors import PlanError
@@ -173,16 +174,20 @@ def _join(address: str | None) -> None:
     """Join the cluster, or start one; what workers write to their logs stays there, for the command has one display."""
     chosen = address or os.environ.get("RAY_ADDRESS") or "local"
     options: dict[str, Any] = {"logging_level": logging.ERROR, "log_to_driver": False}
+    several = ray_constants.ENABLE_RAY_CLUSTER  # whether another machine may join; where none may, loopback is used
     if chosen == "local":  # nobody outside this machine reaches it
         options |= {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+        ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         ray.init(address=chosen, **options)
-    except (ConnectionError, ValueError, RuntimeError, RayError) as error:
+    except Exception as error:  # a plain one where a busy machine starts no cluster within Ray's 30 s
         why = " ".join(str(error).split())[:300]
         raise PlanError(
             f"cannot join the Ray cluster {chosen!r}: {why}; see `ray status`, and that RAY_AUTH_MODE=token and "
             "RAY_AUTH_TOKEN_PATH are set where the cluster asks for a token"
         ) from error
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = several
 
 
 def _is_ready(question: Any) -> bool:

@@ -27,7 +27,7 @@ def main() -> None:
     pipe = Connection(int(sys.argv[1]))
     try:
         serve: Callable[[Connection], None] = cloudpickle.loads(pipe.recv_bytes())
-    except EOFError:
+    except (EOFError, OSError):  # an OSError in the middle of the message
         return
     serve(pipe)
 

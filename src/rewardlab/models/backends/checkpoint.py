@@ -5,6 +5,7 @@ code may run; weights are safetensors only, and which attention runs is said her
 config can name code for it.
 """
 
+import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from inspect import signature
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
+from rewardlab.core.catalog import quoted
 from rewardlab.core.errors import ModelError, PlanError, RewardlabError, require_packages
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
@@ -21,7 +23,7 @@ from rewardlab.models.contract import SPEED, path_digest
 
 _MAX_TYPE = 100  # letters of a model type
 _COMMIT = re.compile(r"[0-9a-f]{40}")
-_HUB_ID = re.compile(r"[\w-][\w.-]*(/[\w-][\w.-]*)?")
+_HUB_ID = re.compile(r"[\w-][\w.-]{0,95}(/[\w-][\w.-]{0,95})?")
 _WEIGHTS = "*.safetensors"  # never *.bin, which is a pickle: a program that runs when it is opened
 
 Loaded = TypeVar("Loaded")
@@ -37,7 +39,7 @@ def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> t
     """
     require_packages("this model", "torch", "transformers", extra="hf")
     folder = Path(place).expanduser()
-    if place and folder.is_dir():
+    if place and os.path.isdir(folder):  # pathlib raises where a name is too long
         weights, kind = sorted(folder.glob(_WEIGHTS)), model_type(folder)
         if not weights:
             raise PlanError(f"{folder} is no checkpoint folder: it holds no {_WEIGHTS}")
@@ -45,7 +47,7 @@ def identify_checkpoint(place: str, revision: str, other_files: OtherFiles) -> t
         there = [name for name in names if (folder / name).is_file()]
         return digest(*(part for name in there for part in (name, path_digest(folder / name)))), revision
     if place.startswith((".", "/", "~")) or not _HUB_ID.fullmatch(place):
-        raise PlanError(f"there is no folder {place!r}; name a checkpoint folder, or a hub id such as Qwen/NAME")
+        raise PlanError(f"there is no folder {quoted(place)}; name a checkpoint folder, or a hub id such as Qwen/NAME")
     commit = revision if _COMMIT.fullmatch(revision) else _cached_commit(place, revision)
     if not _COMMIT.fullmatch(commit):
         raise PlanError(
