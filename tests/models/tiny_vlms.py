@@ -221,7 +221,9 @@ def save_gemma3(folder: Path) -> Path:
     )
     images = Gemma3ImageProcessorPil(size={"height": 56, "width": 56})
     processor = Gemma3Processor(images, tokenizer, image_seq_length=4, chat_template=GEMMA_TEMPLATE)
-    return _save(Gemma3ForConditionalGeneration(config), processor, folder)
+    model = Gemma3ForConditionalGeneration(config)
+    torch.nn.init.normal_(model.model.multi_modal_projector.mm_input_projection_weight, std=0.02)  # zeros hide images
+    return _save(model, processor, folder)
 
 
 def save_paligemma(folder: Path) -> Path:

@@ -93,6 +93,9 @@ def _load(place: str, options: HfOptions) -> VisionLanguageModel:
         raise ModelError(
             f"{place} is an encoder-decoder, {config.model_type}; hf: needs a model that goes on with a text"
         )
+    known = transformers.AutoModelForImageTextToText._model_mapping[type(config)]
+    if not issubclass(known, transformers.GenerationMixin):
+        raise ModelError(f"{known.__name__} of {place} does not go on with a text token by token, as hf: needs")
     if _has_fast_path(config.model_type, options):
         tokenizer = transformers.AutoTokenizer.from_pretrained(
             place, revision=options.revision, trust_remote_code=False

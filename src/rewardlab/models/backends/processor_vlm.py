@@ -411,18 +411,18 @@ class ProcessorVlm:
 
     def _last_token_logits(self, inputs: Any) -> Any:
         """Return the logits (rows, vocabulary) that predict the last token of each row, which is cut off the inputs."""
+        import torch
+
         if not self._appends_nothing:
             name = type(self.renderer.processor).__name__
             raise ModelError(
                 f"{name} adds text after the reply, so its answer probabilities cannot be read; use answer=generate"
             )
         shape = inputs["input_ids"].shape
-        read = {
-            name: value[:, :-1]
-            if not name.startswith("pixel") and name != FEATURES and value.shape[:2] == shape
-            else value
-            for name, value in inputs.items()
-        }
+        read = dict(inputs)
+        for name, value in inputs.items():  # some processors give lists beside tensors
+            if not name.startswith("pixel") and torch.is_tensor(value) and value.shape[:2] == shape:
+                read[name] = value[:, :-1]
         made = self.model.generate(**read, max_new_tokens=1, return_dict_in_generate=True, output_logits=True)
         return made.logits[0].float()
 
