@@ -90,7 +90,7 @@ def record_tables(kind: Any) -> str:
     """Return Markdown tables of a record and every record in it: field, type and meaning."""
     parts = []
     for record in dict.fromkeys(_records(kind)):
-        parts += [f"## {record.__name__}", "", str(record.__doc__).strip(), ""]
+        parts += [f"## {record.__name__}", "", inspect.cleandoc(str(record.__doc__)), ""]
         parts += ["| field | type | meaning |", "|---|---|---|"]
         hints = field_types(record)
         for entry in dataclasses.fields(record):

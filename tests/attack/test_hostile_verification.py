@@ -4,6 +4,7 @@ import json
 import os
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -165,7 +166,7 @@ def test_a_file_of_verdicts_that_came_with_the_data_is_no_way_out(tmp_path: Path
 def test_rows_of_a_strange_file_of_verdicts_change_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     data = judged_data(tmp_path / "data", 1)
     VerdictStore(data / "verdicts.sqlite").close()
-    with sqlite3.connect(data / "verdicts.sqlite") as file:
+    with closing(sqlite3.connect(data / "verdicts.sqlite")) as file, file:
         columns = "(request, item, annotator, decision, level, note, rationale_seen, seconds, made_at)"
         for number, values in enumerate((("x", "own", 3), (list_rows(str(data)).rows[0].key, "accept", 99))):
             item, decision, level = values

@@ -87,10 +87,17 @@ def test_a_wrong_option_is_said_with_what_was_expected(options: str, words: str)
     assert words in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["{}", "{}:Name", "json:{}", "{0}.{0}:Name", "constant?{}=1", "hf:{}", "openai:{}"])
-def test_a_long_name_is_refused_in_one_short_sentence(name: str) -> None:
+@pytest.mark.parametrize("length", [300, 1_000_000])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("{}", "{}:Name", "json:{}", "{0}.{0}:Name", "constant?{}=1", "constant?level={}", "hf:{}", "openai:{}"),
+        *("pocket:{}", "length+{}", "ensemble:{}", "ensemble:length,{}"),
+    ],
+)
+def test_a_long_name_is_refused_in_one_short_sentence(name: str, length: int) -> None:
     with pytest.raises(PlanError) as refused:
-        stress_plan({"models": (name.format("n" * 1_000_000),), "data": "sample"})
+        stress_plan({"models": (name.format("n" * length),), "data": "sample"})
     assert len(str(refused.value)) < 2_000
 
 

@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import httpx2
@@ -47,7 +47,7 @@ def verification_server(data: Path, overlap: float = 0.2) -> Iterator[httpx2.Cli
     state = open_verification(list_rows(str(data)), None, overlap, 0)
     config = server_config(create_app(state, "127.0.0.1", TOKEN), drain=5, websockets=False)
     headers = {"authorization": f"Bearer {TOKEN}"}
-    with served(config) as url, httpx2.Client(base_url=url, headers=headers, timeout=60) as client:
+    with closing(state), served(config) as url, httpx2.Client(base_url=url, headers=headers, timeout=60) as client:
         yield client
 
 

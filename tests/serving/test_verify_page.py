@@ -6,7 +6,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -83,7 +83,7 @@ def test_two_people_judge_fifty_rows_by_keyboard_with_undo_and_a_reload(browser:
         agreement = client.get("/api/agreement").json()
         (pair,) = agreement["pairs"]
         assert pair["rows"] >= 5 and pair["kappa"] is not None and agreement["alpha"] is not None
-    with sqlite3.connect(data / "verdicts.sqlite") as file:
+    with closing(sqlite3.connect(data / "verdicts.sqlite")) as file, file:
         standing = file.execute("SELECT item, annotator FROM verdicts WHERE standing = 1").fetchall()
         (kept,) = file.execute("SELECT count(*) FROM verdicts").fetchone()
         (mode,) = file.execute("PRAGMA journal_mode").fetchone()
@@ -195,7 +195,7 @@ def test_a_server_killed_while_people_click_loses_no_acknowledged_verdict(browse
         expect(page.locator("#trouble")).to_be_hidden()
         page.reload()
         expect(page.locator("#counts")).to_contain_text(f": {told + 1} judged")
-    with sqlite3.connect(data / "verdicts.sqlite") as file:
+    with closing(sqlite3.connect(data / "verdicts.sqlite")) as file, file:
         requests = {request for (request,) in file.execute("SELECT request FROM verdicts WHERE standing = 1")}
         mine = file.execute("SELECT count(*), count(DISTINCT item) FROM verdicts WHERE annotator = 'Anna'").fetchone()
     assert requests >= {*acknowledged[0], *acknowledged[1]}  # nothing lost

@@ -165,7 +165,13 @@ def _fits(kind: Any, value: Any) -> bool:
         return many and all(_fits(parts[0], part) for part in value)
     if kind in (int, float):
         return isinstance(value, int if kind is int else int | float) and not isinstance(value, bool)
-    return isinstance(value, origin or kind)
+    return isinstance(value, _class_of(kind))
+
+
+def _class_of(kind: Any) -> type:
+    """Return the class of a type without its parameters, also of an alias, as `NDArray` is from NumPy 2.5 on."""
+    owner: Any = typing.get_origin(kind) or kind
+    return _class_of(owner.__value__) if hasattr(owner, "__value__") else owner  # type: ignore[no-any-return]
 
 
 def _kind_text(kind: Any) -> str:
@@ -176,7 +182,7 @@ def _kind_text(kind: Any) -> str:
         return " or ".join(map(repr, parts))
     if origin in (tuple, Sequence):
         return "a list"
-    return _KINDS[kind][1] if kind in _KINDS else "None" if kind is types.NoneType else (origin or kind).__name__
+    return _KINDS[kind][1] if kind in _KINDS else "None" if kind is types.NoneType else _class_of(kind).__name__
 
 
 def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:

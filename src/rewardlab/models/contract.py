@@ -43,6 +43,7 @@ Argument = str | int | float | bool | Path
 _SECRET = re.compile(r"key|token|secret|password|^sig", re.IGNORECASE)  # URL parameters that look like credentials
 _KINDS = (str, bool, int, float, Path)
 _BOOLEANS = {"yes": True, "true": True, "1": True, "on": True, "no": False, "false": False, "0": False, "off": False}
+_LONGEST = 4096  # characters of a model string
 
 
 @dataclass(frozen=True)
@@ -134,6 +135,8 @@ class ModelEntry:
 
 def parse_model_string(text: str) -> ModelString:
     """Return the parts of a model string; options follow the last `?`, and `%26` in them is a literal `&`."""
+    if len(text) > _LONGEST:
+        raise PlanError(f"a model string has at most {_LONGEST:,} characters, got {len(text):,}: {quoted(text)}")
     base, calibrations = text, list[tuple[str, Path]]()
     while (found := _calibration(base)) is not None:
         calibrations.insert(0, (base, found[1]))

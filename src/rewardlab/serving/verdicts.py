@@ -97,10 +97,15 @@ class VerdictStore:
         self.path = path
         with _explained_errors(path):
             self._file = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-            for setting in _SETTINGS:
-                self._file.execute(setting)
-            self._file.executescript(_SCHEMA)
-        self._version = self._data_version()
+        try:
+            with _explained_errors(path):
+                for setting in _SETTINGS:
+                    self._file.execute(setting)
+                self._file.executescript(_SCHEMA)
+            self._version = self._data_version()
+        except BaseException:
+            self._file.close()
+            raise
 
     def changed_elsewhere(self) -> bool:
         """Return whether another process has written since the last call."""

@@ -50,7 +50,8 @@ def _name(string: ModelString, variant: str) -> NamedModel:
     read_arguments(string.name, lambda: None, string.options)
     stem = Path(string.argument) if string.argument else WEIGHTS / variant
     word_vectors, image_encoder, *others = variant_files(stem)
-    missing = [path for path in (word_vectors, image_encoder, *others) if not path.exists()]
+    files = (word_vectors, image_encoder, *others)
+    missing = [path for path in files if not os.path.exists(path)]  # pathlib fails on long names
     if missing:
         raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
     precision = choose_precision(stem)
