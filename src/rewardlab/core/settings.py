@@ -168,10 +168,10 @@ def _fits(kind: Any, value: Any) -> bool:
     return isinstance(value, _class_of(kind))
 
 
-def _class_of(kind: Any) -> type:
+def _class_of(kind: Any) -> Any:
     """Return the class of a type without its parameters, also of an alias, as `NDArray` is from NumPy 2.5 on."""
     owner: Any = typing.get_origin(kind) or kind
-    return _class_of(owner.__value__) if hasattr(owner, "__value__") else owner  # type: ignore[no-any-return]
+    return _class_of(owner.__value__) if hasattr(owner, "__value__") else owner
 
 
 def _kind_text(kind: Any) -> str:

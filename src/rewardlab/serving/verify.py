@@ -1,6 +1,7 @@
 """Command `data verify`: serve the page, or write the verified split."""
 
 import secrets
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -61,9 +62,9 @@ def data_verify(
     if export is not None:
         from rewardlab.serving.verified_split import write_verified_split
 
-        split = server.verified()
-        write_verified_split(split, Path(export))
-        server.close()
+        with closing(server):
+            split = server.verified()
+            write_verified_split(split, Path(export))
         return split
     from rewardlab.serving.http import serve_until_stopped, server_config
     from rewardlab.serving.verify_app import create_app
