@@ -178,7 +178,13 @@ def _ask(
     ]
     tell.begin(drafts)
     started = time.perf_counter()
-    answers = checked_answers(model, shown)
+    try:
+        given: Sequence[Answer] | Exception = list(model.score(shown))
+    except (StopRun, WorkerFailed):
+        raise
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        given = error
+    answers = checked_answers(given, shown)
     seconds = (time.perf_counter() - started) / len(asked)
     if isinstance(answers, list):
         tell.end([_finished(draft, answer, seconds) for draft, answer in zip(drafts, answers, strict=True)])

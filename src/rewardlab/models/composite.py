@@ -149,7 +149,13 @@ def build_model(model: NamedModel, budget: Budget) -> RewardModel:
 
 def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
     """Return one checked answer per episode; where a batch fails as a whole, each episode is asked alone."""
-    answers = checked_answers(model, episodes)
+    try:
+        given: Sequence[Answer] | Exception = list(model.score(episodes))
+    except (StopRun, WorkerFailed):
+        raise
+    except Exception as error:  # whatever a user's model does becomes a counted Failure
+        given = error
+    answers = checked_answers(given, episodes)
     if isinstance(answers, list):
         return answers
     if len(episodes) == 1:
@@ -157,21 +163,16 @@ def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[A
     return [answer for episode in episodes for answer in validated_answers(model, [episode])]
 
 
-def checked_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer] | Failure:
-    """Ask a model; return one checked answer per episode, or the one Failure of a model that raised.
+def checked_answers(given: Sequence[Answer] | Exception, episodes: Sequence[Episode]) -> list[Answer] | Failure:
+    """Return one checked answer per episode, or the one Failure of a model that raised.
 
     A wrong number of answers is the Failure of every episode: it would come again, and nobody would be told.
     """
-    try:
-        given = list(model.score(episodes))
-        if len(given) != len(episodes):
-            raise WrongAnswerCount(wrong_count(len(episodes), len(given)))
-    except (StopRun, WorkerFailed):
-        raise
-    except WrongAnswerCount as error:
-        return [Failure(str(error))] * len(episodes)
-    except Exception as error:  # whatever a user's model does becomes a counted Failure
-        return failure_of(error)
+    if isinstance(given, Exception) and not isinstance(given, WrongAnswerCount):
+        return failure_of(given)
+    if isinstance(given, Exception) or len(given) != len(episodes):
+        said = str(given) if isinstance(given, Exception) else wrong_count(len(episodes), len(given))
+        return [Failure(said)] * len(episodes)
     return [validate_answer(answer, len(episode.clip)) for answer, episode in zip(given, episodes, strict=True)]
 
 
