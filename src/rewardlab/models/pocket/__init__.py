@@ -49,8 +49,7 @@ def _name(string: ModelString, variant: str) -> NamedModel:
     """Name a variant that ships, or `pocket:FOLDER/VARIANT`, as `rewardlab train pocket` writes it."""
     read_arguments(string.name, lambda: None, string.options)
     stem = Path(string.argument) if string.argument else WEIGHTS / variant
-    word_vectors, image_encoder, *others = variant_files(stem)
-    files = (word_vectors, image_encoder, *others)
+    word_vectors, image_encoder, *others = files = variant_files(stem)
     missing = [path for path in files if not os.path.exists(path)]  # pathlib fails on long names
     if missing:
         raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
