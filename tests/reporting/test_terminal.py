@@ -15,7 +15,7 @@ from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.conftest import IN_PROCESS
 
-CONTROLS = ("constant", "random", "length", "oracle")  # their order, everywhere
+CONTROLS = ("constant", "random", "length", "motion", "end-motion", "change", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
