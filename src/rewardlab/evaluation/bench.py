@@ -155,9 +155,9 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
 
 
 def _clean(run: Run) -> TrialTable:
-    """Return the trials of the protocol: with `--grounding` a run has others."""
+    """Return the trials of the protocol as a table of their own: those of `--grounding` move no interval."""
     trials = run.trials()
-    return trials.where(trials.matches("perturbation", CLEAN))
+    return TrialTable(trials.where(trials.matches("perturbation", CLEAN)).arrow)
 
 
 def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, dict[str, Any]]:

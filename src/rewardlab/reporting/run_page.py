@@ -153,7 +153,8 @@ def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
     """Return a metric of the clean episodes, beside the best control and how far it can reach where that is known."""
     number = _number(summary.clean(model, metric.name), metric)
     ceiling, best = summary.clean(model, metric.display.ceiling).value, best_control_text(summary, model, metric)
-    beside = [f"best control {best}"] if best else []
+    one_sided = metric.display.wrong_reward and metric.better == "lower"  # a constant is free of one kind of error
+    beside = [f"best control {best}"] if best and not one_sided else []
     beside += [] if ceiling is None else [f"ceiling {format_number(ceiling)}"]
     return replace(number, held_against=", ".join(beside))
 
