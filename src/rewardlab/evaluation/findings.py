@@ -27,8 +27,7 @@ from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.measurements import group_conditions
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
-from rewardlab.metrics.accuracy import success_auc_within_subset as success_auc
+from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy, success_auc_within_subset
 from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
@@ -140,7 +139,9 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
     controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
     tests: list[tuple[str, str, Literal["clean", "all trials"], str, PairedDifference]] = []
-    labelled = trials.where(trials.matches("perturbation", CLEAN) & answered(trials, success_auc.eligibility))
+    labelled = trials.where(
+        trials.matches("perturbation", CLEAN) & answered(trials, success_auc_within_subset.eligibility)
+    )
     for model in (name for name in evaluated if name in aligned.values):
         for control in controls:
             ours, theirs = aligned.values[model], aligned.values[control]
@@ -150,7 +151,7 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
             tests.append((model, control, "all trials", micro_mae.name, every))
             auc = _paired_auc(labelled, model, control, draws)
             if not math.isnan(auc.difference):
-                tests.append((model, control, "clean", success_auc.name, auc))
+                tests.append((model, control, "clean", success_auc_within_subset.name, auc))
     corrected = holm([paired.p for *_, paired in tests])
     return tuple(
         ControlCheck(
@@ -171,7 +172,7 @@ def _paired_auc(clean: TrialTable, model: str, control: str, draws: Draws) -> Pa
     of_model, of_control = (clean.where(clean.matches("model", name)) for name in (model, control))
     codes = of_model.codes("episode")[0], of_control.codes("episode")[0]
     _, ours, theirs = np.intersect1d(*codes, return_indices=True)
-    return paired_metric(success_auc, of_model.take(ours), of_control.take(theirs), draws)
+    return paired_metric(success_auc_within_subset, of_model.take(ours), of_control.take(theirs), draws)
 
 
 def _conclusion(gain: float, p: float) -> Conclusion:

@@ -113,9 +113,9 @@ def pixel_changes(episode: Episode) -> dict[str, float]:
     picks = np.unique(np.linspace(0, len(clip) - 1, _FRAMES).round().astype(np.int64))
     small = [cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for frame in episode.frames[picks]]
     grey = np.mean(small, axis=-1) / 255
-    steps = np.abs(np.diff(grey, axis=0, append=grey[-1:])).mean(axis=(1, 2))[: max(len(picks) - 1, 1)]
-    ends = float(np.abs(grey[-1] - grey[0]).mean())
-    found = {"motion": float(steps.mean()), "end-motion": float(steps[-2:].mean()), "change": ends}
+    steps = [float(np.abs(after - before).mean()) for before, after in pairwise(grey)] or [0.0]  # of a single frame
+    ends, change = steps[-2:], float(np.abs(grey[-1] - grey[0]).mean())
+    found = {"motion": sum(steps) / len(steps), "end-motion": sum(ends) / len(ends), "change": change}
     if len(_HELD) >= _MOST_HELD:
         _HELD.clear()
     _HELD[key] = found

@@ -5,8 +5,7 @@ from pathlib import Path
 from rewardlab.core.summary import Summary, in_control_order
 from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold
-from rewardlab.metrics.accuracy import instruction_grounding, micro_mae
-from rewardlab.metrics.accuracy import success_auc_within_subset as success_auc
+from rewardlab.metrics.accuracy import instruction_grounding, micro_mae, success_auc_within_subset
 from rewardlab.metrics.contract import Metric
 from rewardlab.models.ledger import Spent, spent_by_model
 
@@ -139,30 +138,27 @@ def best_control_text(summary: Summary, model: str, metric: Metric) -> str:
 
 
 def _auc_sentence(summary: Summary, model: str) -> str:
-    own = summary.clean(model, success_auc.name)
-    best = summary.best_control(model, success_auc.name, success_auc.better)
+    metric = success_auc_within_subset
+    own, best = summary.clean(model, metric.name), summary.best_control(model, metric.name, metric.better)
     if own.value is None or best is None:
         return ""
-    wanted = (model, best.model, success_auc.name)
-    gain = next((c for c in summary.controls if (c.model, c.control, c.metric) == wanted), None)
-    less = f", a difference of {format_number(gain.gain)} {format_interval(gain)}" if gain is not None else ""
-    reached = f"{format_number(best.value)} {format_interval(best)}"
-    return (
-        f"Its success AUC within source is {format_number(own.value)} {format_interval(own)}; the best control, "
-        f"{best.model}, has {reached}{less}."
-    )
+    wanted = (model, best.model, metric.name)
+    check = next((c for c in summary.controls if (c.model, c.control, c.metric) == wanted), None)
+    gain = f", a difference of {format_number(check.gain)} {format_interval(check)}" if check is not None else ""
+    ours, theirs = (f"{format_number(row.value)} {format_interval(row)}" for row in (own, best))
+    return f"Its {metric.title} is {ours}; the best control, {best.model}, has {theirs}{gain}."
 
 
 def _grounding_sentence(summary: Summary, model: str) -> str:
-    """Return how often a success scores higher under its own instruction, and under which others that was measured."""
-    easy = summary.measurement(model, "semantic", 1, instruction_grounding.name)
-    hard = {words: summary.measurement(model, *place, instruction_grounding.name) for words, place in _HARD.items()}
+    """Return how often a success scores higher under its own instruction, hard others apart; nothing if unmeasured."""
+    name = instruction_grounding.name
+    easy = summary.measurement(model, "semantic", 1, name)
     if easy.value is None:
         return ""
-    found = [f"{words} {format_number(row.value)} {format_interval(row)}" for words, row in hard.items() if row.scored]
-    apart = f"; {', '.join(found)}" if found else ""
-    share = f"{format_number(easy.value)} {format_interval(easy)}"
-    return f"A success scores higher under its own instruction than under another of its source in {share}{apart}."
+    hard = [(words, summary.measurement(model, *place, name)) for words, place in _HARD.items()]
+    rows = [("", easy), *((f"; {words}: ", row) for words, row in hard if row.value is not None)]
+    said = "".join(f"{words}{format_number(row.value)} {format_interval(row)}" for words, row in rows)
+    return f"Share of successes that score higher under their own instruction than under another of the source: {said}."
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:

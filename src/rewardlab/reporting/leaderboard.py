@@ -19,8 +19,7 @@ from rewardlab.evaluation.bench import ErrorEstimate, protocol_errors
 from rewardlab.evaluation.display import format_interval, format_number, names_of_run
 from rewardlab.evaluation.roborewardbench import EPISODES, SUBSETS, PublishedRow, helm_readings, published_rows
 from rewardlab.evaluation.summary import DRAWS, load_summary
-from rewardlab.metrics.accuracy import macro_mae, micro_mae
-from rewardlab.metrics.accuracy import success_auc_within_subset as success_auc
+from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_auc_within_subset
 from rewardlab.metrics.clustered_bootstrap import condition_sums, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import cluster_codes, clusters_of, with_clusters
@@ -229,7 +228,7 @@ def _table(entries: Sequence[Entry]) -> LeaderboardTable:
 def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
     success, tau = summary.clean(model, "success_accuracy"), summary.clean(model, "kendall_tau_b")
     ceiling = summary.clean(model, "kendall_tau_b_ceiling").value
-    auc = summary.clean(model, success_auc.name)
+    auc = summary.clean(model, success_auc_within_subset.name)
     checks = [c for c in summary.controls if (c.model, c.where, c.metric) == (model, "clean", micro_mae.name)]
     beaten = [c.control for c in checks if c.conclusion == "beats"]
     draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, seed=0)
@@ -249,7 +248,7 @@ def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
         certified={category: certified_text(summary, model, category) for category in summary.categories},
         auc=f"{format_number(auc.value)} {format_interval(auc)}",
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
-        best_controls={m.heading: best_control_text(summary, model, m) for m in (macro_mae, success_auc)},
+        best_controls={m.heading: best_control_text(summary, model, m) for m in (macro_mae, success_auc_within_subset)},
     )
 
 
