@@ -79,6 +79,7 @@ class ShownNumber:
     value: float | None
     good: float | None
     held_against: str = ""
+    best_control: str = ""
     why: str = ""  # there is no number
 
 
@@ -152,11 +153,9 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
 def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
     """Return a metric of the clean episodes, beside the best control and how far it can reach where that is known."""
     number = _number(summary.clean(model, metric.name), metric)
-    ceiling, best = summary.clean(model, metric.display.ceiling).value, best_control_text(summary, model, metric)
-    one_sided = metric.display.wrong_reward and metric.better == "lower"  # a constant is free of one kind of error
-    beside = [f"best control {best}"] if best and not one_sided else []
-    beside += [] if ceiling is None else [f"ceiling {format_number(ceiling)}"]
-    return replace(number, held_against=", ".join(beside))
+    ceiling = summary.clean(model, metric.display.ceiling).value
+    reach = "" if ceiling is None else f"ceiling {format_number(ceiling)}"
+    return replace(number, held_against=reach, best_control=best_control_text(summary, model, metric))
 
 
 def _number_at(summary: Summary, model: str, group: str, severity: int, metric: Metric) -> ShownNumber:
