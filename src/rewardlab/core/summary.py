@@ -82,7 +82,7 @@ class ControlCheck:
     low: float | None = meaning("lower end of the 95 % interval of the gain")
     high: float | None = meaning("upper end of the 95 % interval of the gain")
     p: float | None = meaning("two-sided p-value of no difference")
-    p_holm: float | None = meaning("the same, corrected by Holm over all control checks")
+    p_holm: float | None = meaning("the same, corrected by Holm over all control checks of the metric")
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")

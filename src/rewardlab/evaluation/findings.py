@@ -138,7 +138,8 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
     aligned = align_models(trials, values_of(trials, micro_mae.name))
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
     controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
-    tests: list[tuple[str, str, Literal["clean", "all trials"], str, PairedDifference]] = []
+    by_error: list[tuple[str, str, Literal["clean", "all trials"], str, PairedDifference]] = []
+    by_auc = list(by_error)
     labelled = trials.where(
         trials.matches("perturbation", CLEAN) & answered(trials, success_auc_within_subset.eligibility)
     )
@@ -146,13 +147,13 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
         for control in controls:
             ours, theirs = aligned.values[model], aligned.values[control]
             clean = paired_means(np.where(aligned.clean, theirs, np.nan), ours, aligned.cluster, draws)
-            tests.append((model, control, "clean", micro_mae.name, clean))
+            by_error.append((model, control, "clean", micro_mae.name, clean))
             every = paired_means(theirs, ours, aligned.cluster, draws)
-            tests.append((model, control, "all trials", micro_mae.name, every))
+            by_error.append((model, control, "all trials", micro_mae.name, every))
             auc = _paired_auc(labelled, model, control, draws)
             if not math.isnan(auc.difference):
-                tests.append((model, control, "clean", success_auc_within_subset.name, auc))
-    corrected = holm([paired.p for *_, paired in tests])
+                by_auc.append((model, control, "clean", success_auc_within_subset.name, auc))
+    corrected = [p for family in (by_error, by_auc) for p in holm([paired.p for *_, paired in family])]
     return tuple(
         ControlCheck(
             model=model,
@@ -163,7 +164,7 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
             conclusion=_conclusion(paired.difference, p),
             **_test_fields(paired, p),
         )
-        for (model, control, where, metric, paired), p in zip(tests, corrected, strict=True)
+        for (model, control, where, metric, paired), p in zip([*by_error, *by_auc], corrected, strict=True)
     )
 
 

@@ -111,7 +111,8 @@ def pixel_changes(episode: Episode) -> dict[str, float]:
     if (found := _HELD.get(key)) is not None:
         return found
     picks = np.unique(np.linspace(0, len(clip) - 1, _FRAMES).round().astype(np.int64))
-    small = [cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for frame in episode.frames[picks]]
+    frames = clip.source.read(clip.order[picks])
+    small = [cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for frame in frames]
     grey = np.mean(small, axis=-1) / 255
     steps = [float(np.abs(after - before).mean()) for before, after in pairwise(grey)] or [0.0]  # of a single frame
     ends, change = steps[-2:], float(np.abs(grey[-1] - grey[0]).mean())
