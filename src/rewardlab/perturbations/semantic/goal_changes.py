@@ -149,12 +149,12 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
 def instruction_swap(episode: Episode, common: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The video is judged against another instruction of its own source, ever closer to its own."""
     require_known_success(episode)
-    draw, own = float(rng.random()), episode.instruction
+    own = episode.instruction
     if common != "no object":
         parse(own)  # says what it cannot parse
     others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, "same subset")})
-    start = int(draw * len(others))
-    chosen = next((text for text in others[start:] + others[:start] if _in_common(own, text, common)), None)
+    drawn = (others[place] for place in rng.permutation(len(others)))
+    chosen = next((text for text in drawn if _in_common(own, text, common)), None)
     if chosen is None:
         raise NotApplicable(f"no other instruction of its source has {common} in common with it")
     return expect_lower(episode, chosen)
