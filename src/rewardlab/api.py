@@ -38,7 +38,7 @@ AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `
 Models = Annotated[
     AnyModel | Sequence[AnyModel], Help("models to evaluate, such as pocket, openai:MODEL@URL or package.module:name")
 ]
-Controls = Annotated[bool, Help("leave out the controls constant, random, length and oracle")]
+Controls = Annotated[bool, Help("leave out the controls: constant, random, length, motion, end-motion, change, oracle")]
 DescribeFailures = Annotated[
     int, Help("have vision-language models describe N of the clips they misjudged, up to 12", more=True)
 ]
@@ -99,6 +99,9 @@ def bench(
     against: Annotated[
         str | Path | None, Help("training set in which to look for the evaluated videos", metavar="DATA")
     ] = None,
+    grounding: Annotated[
+        bool, Help("also score successes under other instructions of their source: how far the model reads them")
+    ] = False,
     seed: Seed = 0,
     limit: Limit = None,
     skip_invalid: SkipInvalid = False,
@@ -114,6 +117,7 @@ def bench(
     Examples:
         rewardlab bench pocket hub:teetone/RoboReward
         rewardlab bench pocket data/RoboReward --split val --against data/train
+        rewardlab bench pocket sample --grounding
     """
     plan = bench_plan(locals())
     from rewardlab.evaluation.bench import run_benchmark
@@ -127,7 +131,10 @@ def bench_plan(given: Mapping[str, Any]) -> "evaluation_plan.Plan":
     from rewardlab.evaluation.plan import make_plan
 
     arguments = all_arguments(bench, given)
-    return make_plan("bench", bench, arguments, data=choose_split(str(arguments["data"]), arguments["split"]))
+    changes: dict[str, Any] = {"data": choose_split(str(arguments["data"]), arguments["split"])}
+    if arguments["grounding"]:
+        changes |= {"perturbations": ("instruction_swap",), "severities": SEVERITIES[1:]}
+    return make_plan("bench", bench, arguments, **changes)
 
 
 def attack(

@@ -113,11 +113,13 @@ def show_benchmark(call: "partial[Run]", *, output: Output = Output()) -> int:
     """Run the benchmark, print the errors and the path of the report."""
     from rewardlab.api import bench_plan
     from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
+    from rewardlab.reporting.terminal_summary import print_beside
 
-    def show(run: "Run", _: "Summary") -> None:
+    def show(run: "Run", summary: "Summary") -> None:
         found = load_benchmark(run)
         assert found is not None
         print_benchmark(found, terminal_console())
+        print_beside(summary, terminal_console())
 
     return _run_and_print(call, bench_plan(call.keywords), output, show)
 

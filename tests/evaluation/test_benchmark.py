@@ -210,6 +210,26 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     assert set(again.text("perturbation")) == {"clean"}
 
 
+def test_counters_of_moving_pixels_stand_beside_the_table_of_the_protocol(benchmark_data: Path, tmp_path: Path) -> None:
+    run = benchmark(benchmark_data, tmp_path / "run", "constant:2", "change")
+    shown = known(load_benchmark(run)).models
+    assert list(shown) == ["constant:2", "change", "constant", "random", "length", "oracle"]
+    assert {"motion", "end-motion", "change"} <= set(run.summary.models)
+    assert {c.control for c in run.summary.controls if c.model == "constant:2"} >= {"motion", "end-motion"}
+
+
+def test_grounding_asks_about_other_instructions_and_changes_no_number_of_the_protocol(tmp_path: Path) -> None:
+    plain = benchmark(Path("sample"), tmp_path / "plain", "constant", limit=12)
+    run = benchmark(Path("sample"), tmp_path / "run", "constant", limit=12, grounding=True)
+    first, second = (json.loads((each.folder / "bench.json").read_text()) for each in (plain, run))
+    assert first["models"] == second["models"]
+    swapped = run.trials().where(run.trials().matches("perturbation", "instruction_swap"))
+    assert swapped.matches("status", "scored").any() and set(swapped.number("severity")) == {1, 2, 3, 4}
+    found = run.summary.measurement("motion", "instruction_swap", 1, "instruction_grounding")
+    assert found.value == 0.5 and found.scored > 0, "what reads no words ties"
+    assert known(load_benchmark(run)).errors.models.keys() == second["models"].keys()
+
+
 def test_the_leaderboard_ranks_a_bench_run_by_the_mean_over_subsets_as_helm_scores_it(
     benchmark_data: Path, recorded: str, tmp_path: Path
 ) -> None:

@@ -31,7 +31,7 @@ def of(model: str, trials: list[Trial], folder: Path) -> Run:
 def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run) -> None:
     comparison = compare_runs(run, run, "judge", "random")
     assert {c.group for c in comparison.tests} == {"clean", "visual", "temporal", "overall"}
-    assert len(comparison.tests) == 4 * 3  # MAE, success accuracy and tau-b
+    assert len(comparison.tests) == 4 * 4  # MAE, success accuracy, success AUC and tau-b
     for group, where in (("clean", "on clean episodes"), ("temporal", "under temporal change"), ("overall", "overall")):
         words = finding(comparison, found(comparison, group, "micro_mae"))
         pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], p ≤ \S+ \(Holm\), "
@@ -113,9 +113,9 @@ def test_another_seed_shares_only_the_clean_cells(run: Run, tmp_path: Path) -> N
 def test_trials_of_one_group_are_tested_once(tmp_path: Path) -> None:
     clean = [t for t in some_trials() if t.category == "clean"]
     only = run_of(to_arrow(clean), tmp_path / "only", ["judge"])
-    comparison = compare_runs(only, only, "judge", "random", draws=500)
-    assert [c.group for c in comparison.tests] == ["clean"] * 3
-    assert min(c.p_holm for c in comparison.tests) == pytest.approx(3 * min(c.paired.p for c in comparison.tests))
+    comparison = compare_runs(only, only, "judge", "random", draws=1000)
+    assert [c.group for c in comparison.tests] == ["clean"] * 4
+    assert min(c.p_holm for c in comparison.tests) == pytest.approx(4 * min(c.paired.p for c in comparison.tests))
     assert "overall" not in verdict(comparison) and "judge is better than random in" in verdict(comparison)
 
 

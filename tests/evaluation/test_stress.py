@@ -102,7 +102,7 @@ def short_clips(folder: Path, per_level: int) -> Path:
 def test_every_cell_of_the_plan_is_scored_once(tiny_data: Path, tmp_path: Path) -> None:
     run = evaluate(plan(tiny_data, tmp_path / "run"))
     trials = scored(run)
-    models = ("length", "constant", "random", "oracle")
+    models = ("length", "constant", "random", "motion", "end-motion", "change", "oracle")
     assert len(trials) == len({t.id for t in trials}) == len(ROWS) * len(models) * (1 + len(SOME) * 2)
     assert {t.status for t in trials if t.model != "oracle"} == {"scored"}
 

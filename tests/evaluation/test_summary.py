@@ -213,6 +213,41 @@ def test_a_good_judge_beats_the_controls_and_a_control_beats_nothing(summary: Su
     assert {c.conclusion for c in others if c.control == "judge"} == {"does not beat"}
 
 
+AUC = "success_auc_within_subset"
+
+
+def test_a_model_stands_beside_the_best_control_and_not_beside_the_oracle(tmp_path: Path) -> None:
+    rows = [t for t in some_trials() if t.severity == 0]
+    oracle = [
+        replace(t, model="oracle", id=f"x{t.id}", level=float(known(t.truth_level)))
+        for t in rows
+        if t.model == "constant"
+    ]
+    found = summarise(run_of(to_arrow([*rows, *oracle]), tmp_path / "run", ["judge"]), draws=200)
+    values = {name: known(found.clean(name, AUC).value) for name in ("constant", "random", "oracle")}
+    best = known(found.best_control("judge", AUC, "higher"))
+    assert best.value == max(values["constant"], values["random"]) < values["oracle"] == 1
+    assert values["constant"] == 0.5
+    error = known(found.best_control("judge", "micro_mae", "lower"))
+    assert error.value == min(known(found.clean(name, "micro_mae").value) for name in ("constant", "random"))
+    assert found.best_control("constant", AUC, "higher") is None
+
+
+def test_the_success_auc_of_a_model_is_paired_with_that_of_each_control(summary: Summary) -> None:
+    checks = {c.control: c for c in summary.controls if c.metric == AUC}
+    assert checks.keys() == {"constant", "random"} and {c.where for c in checks.values()} == {"clean"}
+    for control, check in checks.items():
+        gap = known(summary.clean("judge", AUC).value) - known(summary.clean(control, AUC).value)
+        assert check.gain == pytest.approx(gap) and known(check.low) <= gap <= known(check.high)
+        assert check.trials == EPISODES
+
+
+def test_without_failures_there_is_no_success_auc_to_compare(tmp_path: Path) -> None:
+    wins = [t for t in some_trials() if t.truth_success and t.severity == 0]
+    found = summarise(run_of(to_arrow(wins), tmp_path / "run", ["judge"]), draws=200)
+    assert {c.metric for c in found.controls} == {"micro_mae"}
+
+
 def test_identical_models_cannot_be_told_apart(tmp_path: Path) -> None:
     judge = [t for t in some_trials() if t.model == "judge"]
     twin = [replace(t, model="twin", id="x" + t.id) for t in judge]

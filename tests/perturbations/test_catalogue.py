@@ -54,6 +54,8 @@ def simulated_clip() -> Episode:
 
 
 CLIPS = small_clips()
+NEAR = ("open the window", "close the drawer", "put the 2 red cups in the sink")  # close to instructions of the kitchen
+DATASET = (*CLIPS, *(replace(CLIPS[3], instruction=text, provenance=Provenance("kitchen", text)) for text in NEAR))
 SIMULATED = simulated_clip()
 
 
@@ -64,7 +66,7 @@ def clips_for(entry: Perturbation) -> tuple[Episode, ...]:
 
 def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | None:
     try:
-        return p(episode, severity, seed, CLIPS)
+        return p(episode, severity, seed, DATASET)
     except NotApplicable:
         return None
 
@@ -118,7 +120,7 @@ def uses_chance(entry: Perturbation, clip: Episode) -> bool:
     rng = rng_for(0, "probe")
     before = repr(rng.bit_generator.state)
     try:
-        entry.apply(clip, entry.table[3], rng, CLIPS)
+        entry.apply(clip, entry.table[3], rng, DATASET)
     except NotApplicable:
         return False
     return repr(rng.bit_generator.state) != before

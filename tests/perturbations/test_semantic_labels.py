@@ -221,3 +221,61 @@ def test_a_video_is_never_asked_for_a_wish_it_also_carries() -> None:
     twin = make("open the drawer", DONE, 0, Provenance("here", "drawer"))
     with pytest.raises(NotApplicable):
         swap("put the carrot on the plate", DONE, 2, [twin])
+
+
+def grounding(instruction: str, severity: int, *others: str) -> str:
+    """What is asked instead of an instruction where these others are in its source, each of its own task."""
+    dataset = [make(text, DONE, number, Provenance("here", text)) for number, text in enumerate(others, start=1)]
+    change = BY_NAME["instruction_swap"](make(instruction, DONE), severity, 0, dataset)
+    assert change.expect == "lower" and change.episode.label == UNKNOWN
+    return change.episode.instruction
+
+
+CUP = "put the cup on the plate"
+OTHERS = (
+    "fold the towel",
+    "place the fork on the plate",
+    "remove the cup from the plate",
+    "put the cup in the sink",
+    "set the cup on the plate",
+)
+
+
+@pytest.mark.parametrize(
+    ("severity", "chosen"),
+    [
+        (1, {"fold the towel"}),  # all the others name a cup or a plate
+        (2, {"place the fork on the plate"}),  # another word for the verb is the same verb
+        (3, {"remove the cup from the plate"}),
+        (4, {"put the cup in the sink"}),
+    ],
+)
+def test_other_instructions_of_a_source_come_ever_closer(severity: int, chosen: set[str]) -> None:
+    assert {grounding(CUP, severity, *OTHERS[number:], *OTHERS[:number]) for number in range(len(OTHERS))} == chosen
+
+
+def test_what_is_done_last_to_it_counts() -> None:
+    assert grounding("take the lid and put it on the pot", 3, "put the lid in the sink", "remove the lid") == (
+        "remove the lid"
+    )
+
+
+def test_opposite_verbs_are_other_verbs() -> None:
+    assert grounding("open the drawer", 3, "shut the drawer", "open the window") == "shut the drawer"
+
+
+def test_an_instruction_the_parser_does_not_know_has_others_without_a_common_object() -> None:
+    assert grounding("réorganiser", 1, "open the drawer") == "open the drawer"
+    with pytest.raises(NotApplicable, match="cannot parse"):
+        grounding("réorganiser", 2, "open the drawer")
+
+
+def test_no_other_instruction_of_another_source_is_taken() -> None:
+    with pytest.raises(NotApplicable, match="no other instruction of its source has verb in common"):
+        BY_NAME["instruction_swap"](make(CUP, DONE), 2, 0, [make(OTHERS[1], DONE, 1, Provenance("there", "fork"))])
+
+
+@pytest.mark.parametrize("truth", [NOTHING, HALF, FAILED, UNKNOWN])
+def test_a_failure_has_no_own_instruction_to_prefer(truth: Label) -> None:
+    with pytest.raises(NotApplicable, match="not known to be a success"):
+        BY_NAME["instruction_swap"](make(CUP, truth), 1, 0, [NEAR])

@@ -69,7 +69,7 @@ def test_the_page_is_drawn_without_complaint_or_network_at_any_width(browser: Br
     charts = page.locator("[data-group=metric]:not([hidden]) svg.chart")
     assert charts.count() == 3
     for index in range(3):
-        assert charts.nth(index).locator("g.curve path.line").count() == 4  # one curve per model
+        assert charts.nth(index).locator("g.curve path.line").count() == 7  # one curve per model
         box = charts.nth(index).bounding_box()
         assert box is not None and box["width"] > 150 and box["height"] > 90
     (why,) = page.locator("[data-group=metric]:not([hidden]) .empty").all_inner_texts()  # truncate_end has no labels

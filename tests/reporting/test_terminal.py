@@ -15,7 +15,7 @@ from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.conftest import IN_PROCESS
 
-CONTROLS = ("constant", "random", "length", "oracle")  # their order, everywhere
+CONTROLS = ("constant", "random", "length", "motion", "end-motion", "change", "oracle")  # their order, everywhere
 
 
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
@@ -37,7 +37,7 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     heads = [line.split() for line in text.splitlines() if line.lstrip().startswith("model ")]
     assert heads[1] == heads[2] == ["model", "visual", "semantic"]  # every table of categories names them
     rows = [line.split()[0] for line in text.splitlines() if line.split()[:1] and line.split()[0] in CONTROLS]
-    assert rows[:12] == [*CONTROLS] * 3
+    assert rows[: 3 * len(CONTROLS)] == [*CONTROLS] * 3
     page = write_report([run], tmp_path / "page.html").read_text()
     legend = [page.index(f">{name}<") for name in CONTROLS]
     assert legend == sorted(legend)

@@ -10,7 +10,8 @@ from rewardlab.core.records import meaning, record_from_json, record_to_json, wi
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
 SCHEMA = 4  # of summary.json; raised when a field is added, or changes its name or its meaning
-CONTROL_ORDER = ("constant", "random", "length", "oracle")
+PIXEL_CONTROLS = ("motion", "end-motion", "change")  # they see how much pixels change, and nothing else
+CONTROL_ORDER = ("constant", "random", "length", *PIXEL_CONTROLS, "oracle")
 _MODEL_NAME_FIELDS = ("model", "control", "reference")  # fields of the records below
 Conclusion = Literal["beats", "does not beat", "cannot tell"]
 
@@ -71,17 +72,17 @@ class CertifiableCategory:
 
 @dataclass(frozen=True)
 class ControlCheck:
-    """Whether an evaluated model has a lower MAE than a control on the trials that both scored; a paired test."""
+    """Whether an evaluated model is better than a control on the trials that both scored; a paired test."""
 
     model: str = meaning("the evaluated model")
     control: str = meaning("the control it is compared with")
     where: Literal["clean", "all trials"] = meaning("the trials that are compared")
     metric: str = meaning("the metric that is compared")
-    gain: float | None = meaning("the control's error minus the model's; above 0 the model is better")
+    gain: float | None = meaning("by how much the model is better: its lower error, or its higher success AUC")
     low: float | None = meaning("lower end of the 95 % interval of the gain")
     high: float | None = meaning("upper end of the 95 % interval of the gain")
     p: float | None = meaning("two-sided p-value of no difference")
-    p_holm: float | None = meaning("the same, corrected by Holm over all control checks")
+    p_holm: float | None = meaning("the same, corrected by Holm over all control checks of the metric")
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")
@@ -323,6 +324,13 @@ class Summary:
     def clean(self, model: str, metric: str) -> Measurement:
         """Return a metric on the clean episodes."""
         return self.measurement(model, CLEAN, 0, metric)
+
+    def best_control(self, model: str, metric: str, better: Literal["higher", "lower"]) -> Measurement | None:
+        """Return a metric, on clean episodes, of the control that is best by it, the oracle apart; None without any."""
+        names = in_control_order(dict.fromkeys(check.control for check in self.controls if check.model == model))
+        rows = [(row.value, row) for name in names if (row := self.clean(name, metric)).value is not None]
+        best = max if better == "higher" else min
+        return best(rows, key=lambda pair: pair[0])[1] if rows else None
 
     def threshold(self, model: str, category: str) -> SeverityThreshold:
         """Return the highest reliable severity of a model; unknown if it was not measured."""

@@ -17,6 +17,7 @@ from rewardlab.core.records import (
     without_checksums,
 )
 from rewardlab.core.run import Run
+from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
@@ -135,7 +136,7 @@ def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run
 
 def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors:
     """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
-    strict = with_clusters(run.trials())
+    strict = with_clusters(_clean(run))
     if not eligible(strict, "level").any():
         raise DataError("no episode has a reward from 1 to 5, so there is no error to measure")
     draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
@@ -153,9 +154,15 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
     )
 
 
+def _clean(run: Run) -> TrialTable:
+    """Return the trials of the protocol as a table of their own: those of `--grounding` move no interval."""
+    trials = run.trials()
+    return TrialTable(trials.where(trials.matches("perturbation", CLEAN)).arrow)
+
+
 def errors_without(run: Run, without_text: Collection[str], copies: Collection[str]) -> dict[str, dict[str, Any]]:
     """Return, per model and way of reading, the mean error over subsets with and without these episodes."""
-    strict = run.trials()
+    strict = _clean(run)
     tables = {"strict": strict, "helm": helm_readings(strict, without_text).trials}
     found: dict[str, dict[str, Any]] = {}
     for model in strict.codes("model")[1]:

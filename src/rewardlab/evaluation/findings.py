@@ -27,7 +27,7 @@ from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.measurements import group_conditions
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
+from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy, success_auc_within_subset
 from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
@@ -39,6 +39,7 @@ from rewardlab.metrics.paired_differences import (
     holm,
     minimum_detectable_change,
     paired_means,
+    paired_metric,
 )
 from rewardlab.metrics.rank_correlation import rank_stability
 from rewardlab.metrics.robustness import (
@@ -130,30 +131,49 @@ def certifiable_categories(trials: TrialTable, accuracy_threshold: float) -> tup
 
 
 def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[ControlCheck, ...]:
-    """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all."""
+    """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all.
+
+    And whether its success AUC within source is higher, on clean episodes, where there are successes and failures.
+    """
     aligned = align_models(trials, values_of(trials, micro_mae.name))
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
     controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
-    tests: list[tuple[str, str, Literal["clean", "all trials"], PairedDifference]] = []
+    by_error: list[tuple[str, str, Literal["clean", "all trials"], str, PairedDifference]] = []
+    by_auc = list(by_error)
+    labelled = trials.where(
+        trials.matches("perturbation", CLEAN) & answered(trials, success_auc_within_subset.eligibility)
+    )
     for model in (name for name in evaluated if name in aligned.values):
         for control in controls:
             ours, theirs = aligned.values[model], aligned.values[control]
             clean = paired_means(np.where(aligned.clean, theirs, np.nan), ours, aligned.cluster, draws)
-            tests.append((model, control, "clean", clean))
-            tests.append((model, control, "all trials", paired_means(theirs, ours, aligned.cluster, draws)))
-    corrected = holm([paired.p for *_, paired in tests])
+            by_error.append((model, control, "clean", micro_mae.name, clean))
+            every = paired_means(theirs, ours, aligned.cluster, draws)
+            by_error.append((model, control, "all trials", micro_mae.name, every))
+            auc = _paired_auc(labelled, model, control, draws)
+            if not math.isnan(auc.difference):
+                by_auc.append((model, control, "clean", success_auc_within_subset.name, auc))
+    corrected = [p for family in (by_error, by_auc) for p in holm([paired.p for *_, paired in family])]
     return tuple(
         ControlCheck(
             model=model,
             control=control,
             where=where,
-            metric=micro_mae.name,
+            metric=metric,
             gain=none_if_nan(paired.difference),
             conclusion=_conclusion(paired.difference, p),
             **_test_fields(paired, p),
         )
-        for (model, control, where, paired), p in zip(tests, corrected, strict=True)
+        for (model, control, where, metric, paired), p in zip([*by_error, *by_auc], corrected, strict=True)
     )
+
+
+def _paired_auc(clean: TrialTable, model: str, control: str, draws: Draws) -> PairedDifference:
+    """Compare the success AUC of two models on the clean episodes that both scored."""
+    of_model, of_control = (clean.where(clean.matches("model", name)) for name in (model, control))
+    codes = of_model.codes("episode")[0], of_control.codes("episode")[0]
+    _, ours, theirs = np.intersect1d(*codes, return_indices=True)
+    return paired_metric(success_auc_within_subset, of_model.take(ours), of_control.take(theirs), draws)
 
 
 def _conclusion(gain: float, p: float) -> Conclusion:

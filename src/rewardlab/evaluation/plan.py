@@ -14,6 +14,7 @@ from rewardlab.core.episode import Episode, FramePolicy
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
+from rewardlab.core.summary import CONTROL_ORDER
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
@@ -28,7 +29,6 @@ from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.composition import graded_perturbation
 from rewardlab.perturbations.contract import Perturbation
 
-CONTROLS = ("constant", "random", "length", "oracle")
 ACCURACY_THRESHOLD = 0.70  # success accuracy below which a model counts as unreliable
 MOST_DESCRIBED = 12  # wrong rewards shown of each model, and described
 
@@ -94,7 +94,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     _require_order(asked, str(given["data"]))
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
         named = tuple(model if isinstance(model, NamedModel) else name_model(model) for model in asked)
-        controls = tuple(map(name_model, CONTROLS)) if given["controls"] else ()
+        controls = tuple(map(name_model, CONTROL_ORDER)) if given["controls"] else ()
     spelled = [model.spec for model in named]
     settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
     made = {

@@ -16,6 +16,8 @@ _OWN: dict[str, Metric] = {
         *(rank_correlation.preference_accuracy, accuracy.expectation_kept, accuracy.flip_rate, accuracy.level_shift),
         *(accuracy.signed_shift, accuracy.balanced_success_accuracy, accuracy.false_success_of_failures),
         *(accuracy.missed_success_rate, accuracy.near_miss_auc, *accuracy.FALSE_SUCCESS_BY_LEVEL),
+        *(accuracy.success_auc_within_subset, accuracy.success_auc),
+        *(accuracy.success_precision_at_5_fpr, accuracy.success_recall_at_5_fpr, accuracy.instruction_grounding),
         *(accuracy.false_success_rate, accuracy.over_reward_on_failure),
         *(progress.early_fire_rate, progress.early_level_5_rate, progress.value_order_correlation),
         *(progress.value_order_correlation_on_failures, progress.order_sensitivity),

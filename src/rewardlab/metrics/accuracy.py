@@ -1,9 +1,12 @@
-"""Levels against the label and against the clean answer; wrong rewards: false successes, missed ones, near misses."""
+"""Levels against the label and against the clean answer; wrong rewards; success as detection."""
+
+from functools import partial
 
 import numpy as np
 
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    HELD,
     Codes,
     ConditionEstimates,
     Draws,
@@ -14,7 +17,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     sum_by,
 )
 from rewardlab.metrics.contract import Display, Eligibility, Metric, mean_metric, mean_or_nan, metric, where_known
-from rewardlab.metrics.estimates import clusters_of
+from rewardlab.metrics.estimates import clusters_of, expected_levels
 from rewardlab.metrics.progress import order_correlations
 from rewardlab.metrics.rank_correlation import PairCounts, count_pairs, pair_draws
 
@@ -171,6 +174,14 @@ def expectation_kept(trials: TrialTable) -> Numbers:
     return kept
 
 
+@mean_metric(better="higher", eligibility="another instruction", display=Display("own above other instruction"))
+def instruction_grounding(trials: TrialTable) -> Numbers:
+    """Share of successes that score higher under their own instruction than under another of the same source, by the
+    expected level where there are probabilities; a tie counts half, and so has a model that reads no words 0.5."""
+    gain = trials.number("clean_expected") - expected_levels(trials)
+    return np.where(np.isnan(gain), np.nan, (1 + np.sign(gain)) / 2)
+
+
 # Wrong rewards: failures taken for successes, successes missed, and near misses told from successes or not.
 
 
@@ -265,11 +276,12 @@ def _near_miss(trials: TrialTable) -> TrialTable:
     return trials.where(np.isin(trials.number("truth_level"), (4, 5)) & ~np.isnan(trials.number("level")))
 
 
-def _auc(pairs: PairCounts) -> Numbers:
+def _auc(*parts: PairCounts) -> Numbers:
     """Return the fraction of pairs of different truth that are ordered rightly; a tie counts half."""
+    pairs = np.sum([part.untied_truths for part in parts], axis=0)
+    balance = np.sum([part.alike - part.contrary for part in parts], axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
-        balance: Numbers = (pairs.alike - pairs.contrary) / pairs.untied_truths
-    return np.where(pairs.untied_truths > 0, (1 + balance) / 2, np.nan)
+        return np.where(pairs > 0, (1 + balance / pairs) / 2, np.nan)
 
 
 def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
@@ -288,3 +300,97 @@ def near_miss_auc(trials: TrialTable) -> float:
     used = _near_miss(trials)
     group = np.zeros(len(used), dtype=np.int64)
     return float(_auc(count_pairs(used.number("level"), used.number("truth_level"), group, 1))[0])
+
+
+# Success as detection: how well the unrounded level tells successes from failures, whatever the threshold, and how
+# much of that is left where few false successes are allowed. Each is computed in draws; its value is that in one draw
+# of every trial.
+
+_FALSE_POSITIVES = 0.05
+_EVERY_TRIAL = Draws(np.ones((1, 1), dtype=np.uint8), seed=0)
+
+
+def _detection(trials: TrialTable, draws: Draws) -> tuple[TrialTable, Numbers, Numbers, Codes]:
+    """Return the trials with a level and an outcome, their expected levels, outcomes and clusters."""
+    used = trials.where(~np.isnan(expected_levels(trials) + trials.number("truth_success")))
+    cluster = np.zeros(len(used), dtype=np.int64) if draws is _EVERY_TRIAL else clusters_of(used)
+    return used, expected_levels(used), used.number("truth_success"), cluster
+
+
+def _success_auc(trials: TrialTable, draws: Draws, *, within: bool) -> Numbers:
+    used, levels, outcomes, cluster = _detection(trials, draws)
+    group = used.codes("subset")[0] if within else np.zeros(len(used), dtype=np.int64)
+    masks = [group == each for each in np.unique(group)]
+    parts = [pair_draws(levels[mask], outcomes[mask], cluster[mask], draws) for mask in masks]
+    return _auc(*parts) if parts else np.full(draws.number, np.nan)
+
+
+@metric(
+    better="higher",
+    eligibility="success",
+    display=Display("success AUC", "success AUC within source", headline=True, compared=True),
+    resample=partial(_success_auc, within=True),
+)
+def success_auc_within_subset(trials: TrialTable) -> float:
+    """Area under the ROC curve of telling successes from failures of the same subset by the expected level; a tie
+    counts half. On real robots a counter of moving pixels may reach 0.7."""
+    return float(_success_auc(trials, _EVERY_TRIAL, within=True)[0])
+
+
+@metric(
+    better="higher",
+    eligibility="success",
+    display=Display("pooled AUC", "success AUC over all pairs", wrong_reward=True),
+    resample=partial(_success_auc, within=False),
+)
+def success_auc(trials: TrialTable) -> float:
+    """The same over all pairs of a success and a failure; telling subsets apart raises it where their outcomes
+    differ."""
+    return float(_success_auc(trials, _EVERY_TRIAL, within=False)[0])
+
+
+def _at_false_positives(trials: TrialTable, draws: Draws, *, of_called: bool) -> Numbers:
+    """Return the share of successes among the trials called one, or that of successes that are called one.
+
+    From the highest level down, as many are called a success as keep false positives at 5 % of the failures or less.
+    """
+    _, levels, outcomes, cluster = _detection(trials, draws)
+    order = np.argsort(-levels, kind="stable")
+    ends = np.flatnonzero(np.diff(levels[order], append=np.nan) != 0)  # equal levels are called together
+    step, parts = max(1, HELD // max(len(order), 1)), []
+    for start in range(0, draws.number, step):
+        weights = draws.counts[cluster[order], start : start + step].astype(np.float64)
+        nothing, columns = np.zeros((1, weights.shape[1])), np.arange(weights.shape[1])
+        hits, wrong = (
+            np.vstack([nothing, np.cumsum(weights * (outcomes[order] == kind)[:, None], axis=0)[ends]])
+            for kind in (1, 0)
+        )
+        last = (wrong <= _FALSE_POSITIVES * wrong[-1]).sum(axis=0) - 1
+        found = hits[last, columns]
+        below = found + wrong[last, columns] if of_called else hits[-1]
+        defined = (below > 0) & (wrong[-1] > 0)
+        parts.append(np.where(defined, found / np.maximum(below, 1), np.nan))
+    return np.concatenate(parts)
+
+
+@metric(
+    better="higher",
+    eligibility="success",
+    display=Display("precision at 5 % FP", wrong_reward=True),
+    resample=partial(_at_false_positives, of_called=True),
+)
+def success_precision_at_5_fpr(trials: TrialTable) -> float:
+    """Share of successes among the trials called one, at the lowest threshold on the expected level that calls at most
+    5 % of the failures a success; it depends on how many of the trials are successes."""
+    return float(_at_false_positives(trials, _EVERY_TRIAL, of_called=True)[0])
+
+
+@metric(
+    better="higher",
+    eligibility="success",
+    display=Display("recall at 5 % FP", wrong_reward=True),
+    resample=partial(_at_false_positives, of_called=False),
+)
+def success_recall_at_5_fpr(trials: TrialTable) -> float:
+    """Share of successes that are called one at that threshold."""
+    return float(_at_false_positives(trials, _EVERY_TRIAL, of_called=False)[0])

@@ -14,7 +14,7 @@ Mask = NDArray[np.bool_]
 _Labelled = Literal["level", "success", "unfinished", "failure", "every failure", "every success", "probabilities"]
 _AtLevel = Literal["true level 1", "true level 2", "true level 3", "true level 4", "near miss or success"]
 _OfProgress = Literal["progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"]
-Eligibility = Literal["clean score", "unchanged"] | _Labelled | _AtLevel | _OfProgress
+Eligibility = Literal["clean score", "unchanged", "another instruction"] | _Labelled | _AtLevel | _OfProgress
 
 
 def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
@@ -54,6 +54,12 @@ def _clean_score(trials: TrialTable) -> Mask:
     return ~trials.matches("expectation", "undefined") & ~np.isnan(trials.number("clean_level"))
 
 
+def _another_instruction(trials: TrialTable) -> Mask:
+    """A success is judged against another instruction of the same source, as `task_swap` is at severity 1 only."""
+    near = trials.matches("perturbation", "task_swap") & (trials.number("severity") == 1)
+    return np.asarray(_clean_score(trials) & (near | trials.matches("perturbation", "instruction_swap")))
+
+
 def _outcome(trials: TrialTable, outcome: int) -> Mask:
     """Tell which episodes succeeded (1), or did not (0), whether or not their level is known."""
     return np.asarray(_success(trials) & (trials.number("truth_success") == outcome))
@@ -87,6 +93,7 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "success": _success,
     "clean score": _clean_score,
     "unchanged": lambda trials: _clean_score(trials) & trials.matches("expectation", "same"),
+    "another instruction": _another_instruction,
     "unfinished": lambda trials: _level(trials) & (trials.number("truth_level") <= 3),
     "failure": lambda trials: _level(trials) & (trials.number("truth_success") == 0),
     "every failure": lambda trials: _outcome(trials, 0),

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.episode import LEVELS
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
@@ -89,9 +90,22 @@ def clusters_of(trials: TrialTable) -> Codes:
 
 
 def with_clean_answers(trials: TrialTable) -> TrialTable:
-    """Add what the same model said of the untouched episode: its level and the order of its progress."""
-    level, order = clean_values(trials, trials.number("level"), order_correlations(trials))
-    return trials.with_column("clean_level", level).with_column("clean_order", order)
+    """Add what the same model said of the untouched episode: its level, also as expected, and the order of progress."""
+    columns = trials.number("level"), expected_levels(trials), order_correlations(trials)
+    names = ("clean_level", "clean_expected", "clean_order")
+    for name, values in zip(names, clean_values(trials, *columns), strict=True):
+        trials = trials.with_column(name, values)
+    return trials
+
+
+def expected_levels(trials: TrialTable) -> Numbers:
+    """Return the expectation of the level where a model gives probabilities, else its level."""
+
+    def compute(whole: TrialTable) -> Numbers:
+        expected: Numbers = whole.vectors("probabilities", len(LEVELS)) @ np.array(LEVELS, dtype=np.float64)
+        return np.where(np.isnan(expected), whole.number("level"), expected)
+
+    return trials.derived("expected level", compute)
 
 
 def clean_values(trials: TrialTable, *columns: NDArray[np.float64]) -> list[NDArray[np.float64]]:

@@ -1,8 +1,9 @@
-"""Controls: models that cannot judge, or judge by the truth; a real model is measured against them."""
+"""Controls: models that cannot judge, look without understanding, or know the truth; others are held against them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import pairwise
 from typing import Annotated
 
 import numpy as np
@@ -68,6 +69,60 @@ class Length:
         return [Score(level=1 + 4 * float(each[-1]), progress=tuple(each.tolist())) for each in progress]
 
 
+# Level 2, 3, 4 and 5 begin about here. Each level is as frequent as among 250 simulated rollouts of balanced levels:
+#   rewardlab collect metaworld --episodes 5 --balance --camera right,left --seed 42 --out rollouts
+#   python benchmarks/control_thresholds.py rollouts
+THRESHOLDS = {
+    "motion": (0.0095, 0.0125, 0.0158, 0.0203),
+    "end-motion": (0.000337, 0.000866, 0.00231, 0.0119),
+    "change": (0.0289, 0.033, 0.0378, 0.0443),
+}
+_FRAMES, _SIDE = 8, 32  # at most so many of the shown frames are compared, in grey and so many pixels wide and high
+_SHARPNESS = 8  # of a threshold; finite, so that more change is always a higher level
+_HELD: dict[str, dict[str, float]] = {}  # by the shown frames: the three are asked about the same clips in turn
+_MOST_HELD = 256
+
+
+@dataclass(frozen=True)
+class PixelChange:
+    """Sees how much the pixels change, neither what moves nor what was asked for; more change is a higher level."""
+
+    measure: str  # one of THRESHOLDS
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        """Return the expected level and the probabilities of the levels, by the fixed thresholds."""
+        return [self.of_change(pixel_changes(episode)[self.measure]) for episode in episodes]
+
+    def of_change(self, value: float) -> Answer:
+        """Return the score of a clip whose pixels change by this much."""
+        reached = [value**_SHARPNESS / (value**_SHARPNESS + t**_SHARPNESS) for t in THRESHOLDS[self.measure]]
+        return Score(1 + sum(reached), tuple(a - b for a, b in pairwise([1.0, *reached, 0.0])))
+
+
+def pixel_changes(episode: Episode) -> dict[str, float]:
+    """Return the mean change from frame to frame, that of the last two steps, and that from first to last frame.
+
+    Changes are of grey values, from 0 to 1.
+    """
+    import cv2  # here: it is slow to load
+
+    clip = episode.clip
+    key = digest(clip.source.digest, clip.order.tobytes())
+    if (found := _HELD.get(key)) is not None:
+        return found
+    picks = np.unique(np.linspace(0, len(clip) - 1, _FRAMES).round().astype(np.int64))
+    frames = clip.source.read(clip.order[picks])
+    small = [cv2.resize(frame, (_SIDE, _SIDE), interpolation=cv2.INTER_AREA) for frame in frames]
+    grey = np.mean(small, axis=-1) / 255
+    steps = [float(np.abs(after - before).mean()) for before, after in pairwise(grey)] or [0.0]  # of a single frame
+    ends, change = steps[-2:], float(np.abs(grey[-1] - grey[0]).mean())
+    found = {"motion": sum(steps) / len(steps), "end-motion": sum(ends) / len(ends), "change": change}
+    if len(_HELD) >= _MOST_HELD:
+        _HELD.clear()
+    _HELD[key] = found
+    return found
+
+
 @dataclass(frozen=True)
 class Oracle:
     """Knows the truth; with an error of E it is off by whole levels, by E on average."""
@@ -131,6 +186,9 @@ CONTROLS: dict[str, ModelEntry] = {
     "constant": _entry("always the same level; constant:5 says 5", Constant),
     "random": _entry("a level drawn from 1 to 5; random:7 draws with seed 7", Random),
     "length": _entry("sees only the number of frames; length:200 takes 200 frames for done", Length),
+    "motion": _entry("sees only how much the frames change, on average over the clip", partial(PixelChange, "motion")),
+    "end-motion": _entry("sees only how much the frames change at the end", partial(PixelChange, "end-motion")),
+    "change": _entry("sees only how much the last frame differs from the first", partial(PixelChange, "change")),
     "oracle": _entry("knows the truth; the ceiling of every metric", partial(Oracle, 0.0, 0), sees_truth=True),
     "noisy-oracle": _entry(
         "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",

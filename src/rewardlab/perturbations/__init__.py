@@ -41,6 +41,7 @@ SEMANTIC = (
     *(paraphrase.synonym, paraphrase.paraphrase, paraphrase.word_order, translation.language),
     *(goal_changes.ambiguous_reference, swaps.colour_swap, swaps.object_swap, swaps.relation_flip),
     *(goal_changes.negation, goal_changes.added_requirement, goal_changes.task_swap),
+    goal_changes.instruction_swap,
     *(added_text.completion_claim, added_text.metadata_leak, added_text.prompt_injection),
 )
 TEMPORAL = (

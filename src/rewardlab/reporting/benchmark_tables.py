@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import TRIALS_DIGEST, record_from_json, record_to_json
 from rewardlab.core.run import Run
-from rewardlab.core.summary import in_control_order
+from rewardlab.core.summary import PIXEL_CONTROLS, in_control_order
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import trials_digest
 from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
@@ -68,9 +68,10 @@ class BenchmarkReport:
 
     @property
     def models(self) -> dict[str, ModelErrors]:
-        """Return the errors of each model, evaluated ones first, then the controls in their fixed order."""
+        """Return the errors of each model, evaluated ones first, then the controls of the protocol in their order."""
         found = self.errors.models
-        return {name: found[name] for name in dict.fromkeys([*self.evaluated, *in_control_order(found)])}
+        controls = [name for name in in_control_order(found) if name not in PIXEL_CONTROLS]
+        return {name: found[name] for name in dict.fromkeys([*self.evaluated, *controls])}
 
     @property
     def caption(self) -> str:

@@ -5,9 +5,12 @@ from pathlib import Path
 from rewardlab.core.summary import Summary, in_control_order
 from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.metrics.accuracy import instruction_grounding, micro_mae, success_auc_within_subset
+from rewardlab.metrics.contract import Metric
 from rewardlab.models.ledger import Spent, spent_by_model
 
 _TASK_KINDS = {"seen": "tasks it was trained on", "unseen": "tasks it was not trained on"}
+_HARD = {"same verb, other object": ("instruction_swap", 2), "same object, other verb": ("instruction_swap", 3)}
 _NO_TEST = ' "No test" means that one constant answer reaches that accuracy too.'
 
 
@@ -23,7 +26,7 @@ def findings(summary: Summary, model: str) -> list[str]:
         _familiarity_sentence(summary, model),
         f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else "",
         _reliable_sentence(summary, model),
-        _controls_sentence(summary, model),
+        *control_sentences(summary, model),
         f"It keeps the fewest expectations under {_listed(worst)}." if worst else "",
     ]
     return [sentence for sentence in sentences if sentence]
@@ -122,8 +125,44 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     return said + _NO_TEST if any("no test" in text for text in reached) else said
 
 
+def control_sentences(summary: Summary, model: str) -> list[str]:
+    """Return what a model does beyond the controls: by MAE, by success AUC, and by the words of the instruction."""
+    said = (_controls_sentence, _auc_sentence, _grounding_sentence)
+    return [sentence for each in said if (sentence := each(summary, model))]
+
+
+def best_control_text(summary: Summary, model: str, metric: Metric) -> str:
+    """Return the best that a control reaches on clean episodes, for a table; nothing without controls."""
+    best = summary.best_control(model, metric.name, metric.better)
+    return "" if best is None else f"{format_number(best.value)} ({best.model})"
+
+
+def _auc_sentence(summary: Summary, model: str) -> str:
+    metric = success_auc_within_subset
+    own, best = summary.clean(model, metric.name), summary.best_control(model, metric.name, metric.better)
+    if own.value is None or best is None:
+        return ""
+    wanted = (model, best.model, metric.name)
+    check = next((c for c in summary.controls if (c.model, c.control, c.metric) == wanted), None)
+    gain = f", a difference of {format_number(check.gain)} {format_interval(check)}" if check is not None else ""
+    ours, theirs = (f"{format_number(row.value)} {format_interval(row)}" for row in (own, best))
+    return f"Its {metric.title} is {ours}; the best control, {best.model}, has {theirs}{gain}."
+
+
+def _grounding_sentence(summary: Summary, model: str) -> str:
+    """Return how often a success scores higher under its own instruction, hard others apart; nothing if unmeasured."""
+    name = instruction_grounding.name
+    easy = summary.measurement(model, "semantic", 1, name)
+    if easy.value is None:
+        return ""
+    hard = [(words, summary.measurement(model, *place, name)) for words, place in _HARD.items()]
+    rows = [("", easy), *((f"; {words}: ", row) for words, row in hard if row.value is not None)]
+    said = "".join(f"{words}{format_number(row.value)} {format_interval(row)}" for words, row in rows)
+    return f"Share of successes that score higher under their own instruction than under another of the source: {said}."
+
+
 def _controls_sentence(summary: Summary, model: str) -> str:
-    clean = [check for check in summary.controls if check.model == model and check.where == "clean"]
+    clean = [c for c in summary.controls if (c.model, c.where, c.metric) == (model, "clean", micro_mae.name)]
     parts = []
     for kind in ("beats", "does not beat", "cannot tell"):
         names = in_control_order(check.control for check in clean if check.conclusion == kind)

@@ -19,11 +19,12 @@ from rewardlab.evaluation.bench import ErrorEstimate, protocol_errors
 from rewardlab.evaluation.display import format_interval, format_number, names_of_run
 from rewardlab.evaluation.roborewardbench import EPISODES, SUBSETS, PublishedRow, helm_readings, published_rows
 from rewardlab.evaluation.summary import DRAWS, load_summary
+from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_auc_within_subset
 from rewardlab.metrics.clustered_bootstrap import condition_sums, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import cluster_codes, clusters_of, with_clusters
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
-from rewardlab.reporting.findings_text import certified_text
+from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
 
 Numbers = NDArray[np.float64]
@@ -133,7 +134,9 @@ class LeaderboardRow:
     success: str = ""
     tau: str = ""
     certified: dict[str, str] | None = None
+    auc: str = ""
     controls: str = ""
+    best_controls: dict[str, str] | None = None  # by heading, what the best of them reaches
     link: str = ""
 
     @property
@@ -225,7 +228,8 @@ def _table(entries: Sequence[Entry]) -> LeaderboardTable:
 def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
     success, tau = summary.clean(model, "success_accuracy"), summary.clean(model, "kendall_tau_b")
     ceiling = summary.clean(model, "kendall_tau_b_ceiling").value
-    checks = [c for c in summary.controls if c.model == model and c.where == "clean"]
+    auc = summary.clean(model, success_auc_within_subset.name)
+    checks = [c for c in summary.controls if (c.model, c.where, c.metric) == (model, "clean", micro_mae.name)]
     beaten = [c.control for c in checks if c.conclusion == "beats"]
     draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, seed=0)
     errors = protocol_errors(trials, draws)
@@ -242,7 +246,9 @@ def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
         success=f"{format_number(success.value)} {format_interval(success)}",
         tau=f"{format_number(tau.value)} {format_interval(tau)} of {format_number(ceiling)}",
         certified={category: certified_text(summary, model, category) for category in summary.categories},
+        auc=f"{format_number(auc.value)} {format_interval(auc)}",
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
+        best_controls={m.heading: best_control_text(summary, model, m) for m in (macro_mae, success_auc_within_subset)},
     )
 
 

@@ -27,7 +27,13 @@ from rewardlab.evaluation.display import (
 )
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics import metrics_shown
-from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
+from rewardlab.reporting.findings_text import (
+    best_control_text,
+    ceiling_sentence,
+    certified_text,
+    data_sentences,
+    findings,
+)
 from rewardlab.reporting.page import page_path, write_page
 from rewardlab.reporting.severity_curves import calibration_curves, severity_curves
 
@@ -146,12 +152,11 @@ def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     for model in summary.evaluated:
         parts += [f"**{markdown_text(model)}**", ""]
         parts += [*(f"- {markdown_text(sentence)}" for sentence in findings(summary, model)), ""]
-        parts += ["| clean | value | 95 % interval | scored/asked |", "|---|---|---|---|"]
+        parts += ["| clean | value | 95 % interval | best control | scored/asked |", "|---|---|---|---|---|"]
         for metric in metrics_shown(lambda display: display.headline):
-            row = summary.clean(model, metric.name)
-            parts.append(
-                f"| {metric.heading} | {format_number(row.value)} | {format_interval(row)} | {format_coverage(row)} |"
-            )
+            row, best = summary.clean(model, metric.name), markdown_text(best_control_text(summary, model, metric))
+            number = f"{format_number(row.value)} | {format_interval(row)} | {best}"
+            parts.append(f"| {metric.heading} | {number} | {format_coverage(row)} |")
         parts += ["", *_threshold_table(summary, model), ""]
     parts += [f"{ceiling}\n"] if (ceiling := ceiling_sentence(summary)) else []
     parts += ["Measured with:", ""]

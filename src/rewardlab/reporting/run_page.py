@@ -41,7 +41,7 @@ from rewardlab.reporting.benchmark_tables import (
     short_name,
     unread_text,
 )
-from rewardlab.reporting.findings_text import certified_phrase, data_sentences, findings
+from rewardlab.reporting.findings_text import best_control_text, certified_phrase, data_sentences, findings
 from rewardlab.reporting.page import templates
 from rewardlab.reporting.severity_curves import (
     KEPT,
@@ -79,6 +79,7 @@ class ShownNumber:
     value: float | None
     good: float | None
     held_against: str = ""
+    best_control: str = ""
     why: str = ""  # there is no number
 
 
@@ -150,10 +151,11 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
 
 
 def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
-    """Return a metric of the clean episodes, beside how far it can reach there where that is known."""
+    """Return a metric of the clean episodes, beside the best control and how far it can reach where that is known."""
     number = _number(summary.clean(model, metric.name), metric)
     ceiling = summary.clean(model, metric.display.ceiling).value
-    return number if ceiling is None else replace(number, held_against=f"ceiling {format_number(ceiling)}")
+    reach = "" if ceiling is None else f"ceiling {format_number(ceiling)}"
+    return replace(number, held_against=reach, best_control=best_control_text(summary, model, metric))
 
 
 def _number_at(summary: Summary, model: str, group: str, severity: int, metric: Metric) -> ShownNumber:
@@ -318,6 +320,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             viewed=viewed,
             wrong=wrong,
             question=QUESTION,
+            metric_headings={metric.name: metric.heading for metric in METRICS.values()},
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )

@@ -28,7 +28,13 @@ from rewardlab.evaluation.gates import Gate, GateResult, parse_gate
 from rewardlab.metrics import metrics_shown
 from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import spent_by_model
-from rewardlab.reporting.findings_text import ceiling_sentence, certified_text, data_sentences, findings
+from rewardlab.reporting.findings_text import (
+    ceiling_sentence,
+    certified_text,
+    control_sentences,
+    data_sentences,
+    findings,
+)
 
 NAME_WIDTH = 24  # characters of a line; a longer name goes on in the next
 _ROOM = 16  # characters beside three numbers with their intervals in a line
@@ -56,6 +62,13 @@ def print_summary(summary: Summary, console: Console) -> None:
     for model in summary.evaluated:
         said = safe_markup(" ".join(findings(summary, model)))
         console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
+
+
+def print_beside(summary: Summary, console: Console) -> None:
+    """Print what stands beside a benchmark: each evaluated model against the controls, and whether it reads words."""
+    for model in summary.evaluated:
+        if said := safe_markup(" ".join(control_sentences(summary, model))):
+            console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
 
 
 def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool = False) -> list[str]:

@@ -135,6 +135,59 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
     return relabel_as_undone(episode, chosen)
 
 
+@on_episode(
+    "semantic",
+    channel="instruction",
+    parameter="what both instructions have in common",
+    table=("no object", "verb", "object", "verb and object"),
+    based_on="contrast sets, Robometer confusion matrix",
+    randomness="per_clip",
+    label="changes",
+    expect="lower",
+    uses_dataset=True,
+)
+def instruction_swap(episode: Episode, common: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+    """The video is judged against another instruction of its own source, ever closer to its own."""
+    require_known_success(episode)
+    own = episode.instruction
+    if common != "no object":
+        parse(own)  # says what it cannot parse
+    others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, "same subset")})
+    drawn = (others[place] for place in rng.permutation(len(others)))
+    chosen = next((text for text in drawn if _in_common(own, text, common)), None)
+    if chosen is None:
+        raise NotApplicable(f"no other instruction of its source has {common} in common with it")
+    return expect_lower(episode, chosen)
+
+
+def _in_common(own: str, other: str, common: str) -> bool:
+    """Tell whether this is what two instructions have in common, and that the rest differs."""
+    if common == "no object":
+        return _differ(own, other)
+    first, second = _last_act(own), _last_act(other)
+    if first is None or second is None:
+        return False
+    one, two = VERBS[first.verb], VERBS[second.verb]
+    same_verb = first.verb == second.verb or second.verb in one.synonyms or first.verb in two.synonyms
+    same_object = (first.object.adjectives, first.object.noun) == (second.object.adjectives, second.object.noun)
+    if common == "verb":
+        return same_verb and _differ(first.object.noun, second.object.noun)
+    if common == "object":
+        leads_elsewhere = (one.result, one.state) != (two.result, two.state) or one.opposite == second.verb
+        return same_object and not same_verb and leads_elsewhere
+    return same_verb and same_object and _differ(first.where, second.where)
+
+
+@cache
+def _last_act(text: str) -> Clause | None:
+    """Return what is done last, with the object that it names by a pronoun; None where the parser does not know."""
+    try:
+        *before, last = parse(text).clauses
+    except NotApplicable:
+        return None
+    return replace(last, object=before[0].object) if before and last.object.noun in PRONOUNS else last
+
+
 def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
     """Tell whether the instruction of another episode may be asked of this one.
 
@@ -151,9 +204,14 @@ def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
 
 
 def _surely_differ(one: str, other: str) -> bool:
-    """Tell whether two instructions name no common object, nor one that may be a part or a kind of the other's."""
+    """Tell whether two instructions each name a known object, and neither may be a part or a kind of the other's."""
+    return all(any(map(find_noun, _nouns_in(text))) for text in (one, other)) and _differ(one, other)
+
+
+def _differ(one: str, other: str) -> bool:
+    """Tell whether two texts name no common object, nor one that is known as a part or a kind of the other's."""
     first, second = _nouns_in(one), _nouns_in(other)
-    if not (any(map(find_noun, first)) and any(map(find_noun, second))) or (first | second) & VAGUE_NOUNS:
+    if not (first and second) or (first | second) & VAGUE_NOUNS:
         return False
     return not (first & (second | _synonyms_and_hypernyms(second)) or second & _synonyms_and_hypernyms(first))
 
