@@ -15,7 +15,8 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
-from rewardlab.worlds import open_world
+from rewardlab.worlds import WORLDS, open_world
+from rewardlab.worlds.collection import SIMULATORS
 from rewardlab.worlds.metaworld.tasks import FOLDS, SPLITS
 from rewardlab.worlds.tabletop.catalog import KINDS, VERBS, seen_vocabulary, thing_kinds, unseen_vocabulary
 from rewardlab.worlds.tabletop.goals import Goal, goals_of, names_of, phrasings, progress, texts_of
@@ -182,6 +183,16 @@ def test_two_steps_are_done_when_both_are() -> None:
     paths = [progress(rollout.scene, rollout.states, goal) for goal in (rollout.goal, first, second)]
     between = (paths[1] == 1) & (paths[2] < 1)
     assert between.any() and (paths[0][between] < 1).all()
+
+
+def test_words_fit_what_they_are_about() -> None:
+    rollout = make_rollout(0, "take-out", "success")
+    for relation, words in (("in", "out of"), ("on", " off ")):
+        kind = next(name for name in thing_kinds("receptacle") if KINDS[name].relation == relation)
+        things = list(rollout.scene.things)
+        things[rollout.goal.other] = replace(things[rollout.goal.other], kind=kind)
+        said = texts_of(replace(rollout.scene, things=tuple(things)), rollout.goal)
+        assert any(words in text for text in said) and all(text[0].isupper() and text[-1] == "." for text in said)
 
 
 def test_a_name_means_one_thing() -> None:
@@ -360,6 +371,10 @@ def test_the_success_is_seen_and_clips_for_training_come_with_their_states() -> 
 def test_settings_that_make_no_sense_are_refused(settings: dict[str, object], words: str) -> None:
     with pytest.raises(PlanError, match=words):
         rewardlab.collect("tabletop", out=Path("unused"), **settings)  # type: ignore[arg-type]
+
+
+def test_what_can_be_collected_can_be_replayed() -> None:
+    assert set(WORLDS) == set(SIMULATORS) == {"metaworld", "tabletop"}
 
 
 def test_an_unknown_simulator_is_answered_with_the_names_there_are() -> None:

@@ -365,6 +365,7 @@ def texts_of(scene: Scene, goal: Goal, kind: str = "train") -> list[str]:
     others = names_of(scene, goal.other) if goal.other >= 0 else [""]
     relation = scene.things[goal.other].type.relation if goal.other >= 0 else ""
     words = {"where": goal.direction, "group": goal.group, "in": relation}
+    words["from"] = "out of" if relation == "in" else "off"
     said = list(
         dict.fromkeys(
             _capital(template.format(a=a, b=b, **words))

@@ -23,6 +23,7 @@ _WORK = ((-0.2, 0.24), (-0.27, 0.27))  # metres: where things stand, in x and y
 _GAP = 0.025  # metres between two things
 _TRIES = 60
 _ABOVE_ARM = 1.25  # metres: how far a camera is that looks down
+_FOOT = 0.22  # metres beside the foot of an arm at which one sees past it
 _DOMES = 0.5  # share of lamps that shine from above
 
 
@@ -204,7 +205,7 @@ def draw_scene(rng: Generator, verb: str, vocabulary: Vocabulary = EVERYTHING, *
     clutter = draw_clutter(rng, int(rng.integers(0, 5)), things, free, margin=0.06) if rng.random() < 0.6 else ()
     for _ in range(_TRIES):
         shot = draw_camera(rng, camera, [thing.place for thing in things])
-        if camera != "any" or _shows_front(shot, things[0]):
+        if camera != "any" or _shows(shot, things[0], arm):
             break
     room, lamps = _draw_room(rng, shot)
     textures = tuple(int(seed) for seed in rng.integers(2**31, size=THING_TEXTURES))
@@ -325,8 +326,8 @@ def draw_clutter(
 # Cameras by name, in degrees around the table: 180 faces the robot. `any` is drawn anew for every scene.
 CAMERAS = {
     "front": (180.0, -35.0),
-    "right": (125.0, -32.0),
-    "left": (235.0, -32.0),
+    "right": (110.0, -32.0),
+    "left": (250.0, -32.0),
     "top": (180.0, -85.0),
     "back": (0.0, -40.0),
 }
@@ -340,7 +341,7 @@ def draw_camera(rng: Generator, name: str, places: Sequence[tuple[float, float]]
     spread = float(np.linalg.norm(spots - middle, axis=1).max()) + 0.12
     side = str(rng.choice(list(_SIDES), p=list(_SIDES.values()))) if name == "any" else name
     azimuth, elevation = CAMERAS[side]
-    wide = 40.0 if name == "any" else 6.0
+    wide = 45.0 if name == "any" else 6.0
     azimuth += float(rng.uniform(-wide, wide)) * (4 if side == "top" and name == "any" else 1)
     elevation = float(np.clip(elevation + rng.uniform(-1, 1) * wide * 0.45, -88, -12))
     fov = float(rng.uniform(35, 60))
@@ -352,11 +353,19 @@ def draw_camera(rng: Generator, name: str, places: Sequence[tuple[float, float]]
     return Camera(float(azimuth), elevation, float(distance), fov, (float(x), float(y), float(rng.uniform(0.0, 0.1))))
 
 
-def _shows_front(camera: Camera, thing: Thing) -> bool:
-    """Tell whether the front of a thing with a joint is not on its far side; it is all that is seen to move."""
-    if thing.type.joint is None or camera.elevation < -65:
+def _shows(camera: Camera, thing: Thing, arm: Arm) -> bool:
+    """Tell whether a camera sees a thing, and of one with a joint its front: past the foot of the arm."""
+    if camera.elevation < -65:
         return True
-    return bool(np.cos(np.radians(camera.azimuth) - thing.yaw) < 0.25)
+    angle = np.radians(camera.azimuth)
+    ahead = np.array([np.cos(angle), np.sin(angle)])
+    eye = np.array(camera.target[:2]) - ahead * camera.distance * np.cos(np.radians(camera.elevation))
+    way, foot = np.array(thing.place) - eye, np.array(arm.base[:2]) - eye
+    far = float(np.linalg.norm(way))
+    along = float(foot @ way) / far
+    beside = abs(float(foot[0] * way[1] - foot[1] * way[0])) / far
+    hidden = 0 < along < far and beside < _FOOT
+    return not hidden and (thing.type.joint is None or bool(np.cos(angle - thing.yaw) < 0.25))
 
 
 def _draw_arm(rng: Generator) -> Arm:
