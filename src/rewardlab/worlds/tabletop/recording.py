@@ -133,7 +133,7 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
         "split": split_of(rollout),
         "embodiment": _ARMS[scene.arm.make],
         "camera": camera,
-        "license": "MIT",
+        "license": "Apache-2.0",
         "source": "tabletop",
         "things": [thing.kind for thing in (*rollout.scene.things, *scene.clutter)],
     }

@@ -338,7 +338,7 @@ def draw_camera(rng: Generator, name: str, places: Sequence[tuple[float, float]]
     """Return a camera that sees these places, near one of the named views; `any` draws the view too."""
     spots = np.array(places)
     middle = (spots.min(axis=0) + spots.max(axis=0)) / 2 * 0.6
-    spread = float(np.linalg.norm(spots - middle, axis=1).max()) + 0.12
+    spread = float(np.linalg.norm(spots - middle, axis=1).max()) + 0.15
     side = str(rng.choice(list(_SIDES), p=list(_SIDES.values()))) if name == "any" else name
     azimuth, elevation = CAMERAS[side]
     wide = 45.0 if name == "any" else 6.0
