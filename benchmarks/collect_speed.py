@@ -17,8 +17,9 @@ from rewardlab.core.settings import settings_of
 from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.metaworld.physics import open_task, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
-from rewardlab.worlds.metaworld.recording import Collection, plan_episodes, record_episode
+from rewardlab.worlds.metaworld.recording import plan_episodes, record_episode
 from rewardlab.worlds.offscreen import backend, in_rendering_thread, make_current
+from rewardlab.worlds.plan import Collection
 
 TASKS = ("drawer-open", "push", "window-close")
 EPISODES = 4
@@ -47,7 +48,7 @@ def measure_ours() -> "Counter[str]":
     spent: Counter[str] = Counter()
     with TemporaryDirectory() as folder:
         settings = {setting.name: setting.default for setting in settings_of(collect)} | {"tasks": TASKS}
-        settings |= {"episodes": EPISODES, "size": SIZE, "out": Path(folder)}
+        settings |= {"episodes": EPISODES, "camera": ("right",), "size": SIZE, "out": Path(folder)}
         plan = Collection(**{field.name: settings[field.name] for field in fields(Collection)})
         (Path(folder) / "metaworld").mkdir()
         episodes = plan_episodes(plan)

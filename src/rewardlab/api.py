@@ -184,9 +184,11 @@ def _reported(run: Run, *, quiet: bool) -> Run:
 
 
 def collect(
-    simulator: Annotated[str, Help("the simulator: metaworld")] = "metaworld",
+    simulator: Annotated[str, Help("the simulator: metaworld, or tabletop for procedural scenes")] = "metaworld",
     *,
-    tasks: Annotated[Names, Help("tasks such as drawer-open, or all", metavar="TASK")] = ("all",),
+    tasks: Annotated[
+        Names, Help("tasks such as drawer-open, in tabletop verbs such as put-in, or all", metavar="TASK")
+    ] = ("all",),
     episodes: Annotated[int, Help("episodes per task")] = 10,
     quality: Annotated[Names, Help("ways of doing the task such as expert or drops, or all", metavar="NAME")] = (
         "all",
@@ -194,7 +196,14 @@ def collect(
     world: Annotated[
         Names, Help("plain, or changed worlds such as world_camera:3; each episode gets one", metavar="NAME")
     ] = ("plain",),
-    camera: Annotated[Names, Help("cameras; each episode gets one of them", metavar="NAME", more=True)] = ("right",),
+    camera: Annotated[
+        Names,
+        Help(
+            "cameras; each episode gets one of them; none is right in metaworld, any in tabletop",
+            metavar="NAME",
+            more=True,
+        ),
+    ] = (),
     balance: Annotated[bool, Help("try rollouts until every level is equally frequent")] = False,
     distractors: Annotated[int, Help("at most N objects of other tasks in the scene")] = 0,
     counterfactuals: Annotated[int, Help("at most N rows with another instruction for each video")] = 0,
@@ -217,13 +226,15 @@ def collect(
     Examples:
         rewardlab collect metaworld --tasks drawer-open,push --episodes 20 --balance --out my-data
         rewardlab collect metaworld --world world_camera:3,plain --distractors 2 --out changed
+        rewardlab collect tabletop --episodes 20 --counterfactuals 4 --out scenes
     """
     given = {name: value for name, value in locals().items() if name != "execution"}
     from rewardlab.evaluation.engines.ordered_map import map_items
-    from rewardlab.worlds.collection import collect_rollouts
-    from rewardlab.worlds.metaworld.recording import Collection
+    from rewardlab.worlds.collection import collect_rollouts, simulator_called
+    from rewardlab.worlds.plan import Collection
 
     listed = {name: several(given[name]) for name in ("tasks", "quality", "world", "camera", "frames")}
+    listed["camera"] = listed["camera"] or (simulator_called(simulator).camera,)
     plan = Collection(**given | listed | {"out": Path(out)})
     return collect_rollouts(
         plan,

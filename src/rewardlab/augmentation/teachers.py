@@ -21,12 +21,14 @@ from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import graded_commands, level_of_command, normal, object_name, until
 from rewardlab.worlds.metaworld.instructions import caption, describe_displacement, inverse_instructions, phrasings
-from rewardlab.worlds.metaworld.physics import TASKS, Trajectory
+from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.replay import ReplayedRollout
 from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
+from rewardlab.worlds.tabletop import replay as tabletop
 
+Replayed = ReplayedRollout | tabletop.ReplayedRollout
 SCRIPTED = "scripted"
-VERSION = 1  # of what `scripted` answers: raise it whenever that changes
+VERSION = 2  # of what `scripted` answers: raise it whenever that changes
 SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame
 NO_COMMAND = "none"  # where the state leaves no true command for a score
 _SCORES = (1, 2, 3, 4)
@@ -116,20 +118,19 @@ class ScriptedTeacher:
         except RewardlabError as error:
             return Failure(str(error))
         if question.kind == "analysis":
-            return _analysis(rollout.trajectory, question.task)
+            return _analysis(rollout, question.task)
         if question.kind == "plan":
             commands = _commands(rollout, question.task)
             lines = [f"{score}: {(commands[score] or [NO_COMMAND])[0]}" for score in _SCORES]
             return "\n".join(["5) Final set of suggested commands", *lines, f"5: {question.task}"])
         if question.kind == "command":
             return self._command(rollout, question)
-        last = rollout.record.video_steps()[len(question.episode.clip) - 1]  # a clip shows the first frames
-        return _verdict(until(rollout.trajectory, int(last)), question)
+        return _verdict(rollout, question)
 
-    def _command(self, rollout: ReplayedRollout, question: Question) -> str:
+    def _command(self, rollout: Replayed, question: Question) -> str:
         """Return the next command of the wanted score; with the option `wrong`, sometimes one of another score."""
-        trajectory, score = rollout.trajectory, question.score
-        rng = rng_for(trajectory.seed, "wrong command", trajectory.task, score, question.attempt)
+        record, score = rollout.record, question.score
+        rng = rng_for(record.seed, "wrong command", record.task, score, question.attempt)
         if rng.random() < self.wrong:
             score = int(rng.choice([other for other in _SCORES if other != question.score]))
         known = _commands(rollout, question.task)[score]
@@ -151,19 +152,22 @@ def corrected(task: str) -> str:
 @lru_cache(maxsize=1)
 def _vocabulary() -> frozenset[str]:
     texts = (text for lists in phrasings().values() for kind in lists.values() for text in kind)
-    more = describe_displacement(np.ones(3)), describe_displacement(-np.ones(3))
+    more = describe_displacement(np.ones(3)), describe_displacement(-np.ones(3)), *tabletop.said_there()
     return frozenset(word.casefold().strip(".,:;!?") for text in (*texts, *more) for word in text.split())
 
 
 @lru_cache(maxsize=2 * TOGETHER)  # rows that advance in step; a replay takes seconds
-def _replayed(record: str) -> ReplayedRollout:
+def _replayed(record: str) -> Replayed:
     world = open_world(json.loads(record))
-    if not isinstance(world, ReplayedRollout):
-        raise PlanError(f"the scripted teacher knows Meta-World alone, got the world {record[:80]}")
+    if not isinstance(world, ReplayedRollout | tabletop.ReplayedRollout):
+        raise PlanError(f"the scripted teacher knows Meta-World and the tabletop alone, got the world {record[:80]}")
     return world
 
 
-def _analysis(trajectory: Trajectory, instruction: str) -> str:
+def _analysis(rollout: Replayed, instruction: str) -> str:
+    if isinstance(rollout, tabletop.ReplayedRollout):
+        return tabletop.describe(rollout.rollout)
+    trajectory = rollout.trajectory
     task, other = trajectory.task, OTHER_OBJECTS.get(trajectory.task)
     said = [*phrasings()[task]["train"], *inverse_instructions(task, TASKS), *([other[0]] if other else [])]
     moved = caption(task, trajectory.gripper_pos, trajectory.object_pos)
@@ -177,15 +181,23 @@ def _analysis(trajectory: Trajectory, instruction: str) -> str:
 
 
 @lru_cache(maxsize=2 * TOGETHER)
-def _commands(rollout: ReplayedRollout, task: str) -> dict[int, list[str]]:
+def _commands(rollout: Replayed, task: str) -> dict[int, list[str]]:
     """Return true commands for each score."""
-    trajectory = rollout.trajectory
-    found = graded_commands(trajectory, task, rng_for(trajectory.seed, "commands", trajectory.task))
+    rng = rng_for(rollout.record.seed, "commands", rollout.record.task)
+    if isinstance(rollout, tabletop.ReplayedRollout):
+        found = tabletop.graded_commands(rollout.rollout, rng)
+    else:
+        found = graded_commands(rollout.trajectory, task, rng)
     return {score: [each.text for each in found if each.level == score] for score in _SCORES}
 
 
-def _verdict(trajectory: Trajectory, question: Question) -> str:
-    level = level_of_command(question.task, trajectory)
+def _verdict(rollout: Replayed, question: Question) -> str:
+    last = len(question.episode.clip) - 1  # a clip shows the first frames
+    if isinstance(rollout, tabletop.ReplayedRollout):
+        step = tabletop.video_steps(rollout.rollout, rollout.record.frames)[last]
+        level = tabletop.level_of_command(question.task, rollout.rollout, int(step))
+    else:
+        level = level_of_command(question.task, until(rollout.trajectory, int(rollout.record.video_steps()[last])))
     if level is None:
         return f"Nothing in the state tells how far {normal(question.task)!r} was done.\nANSWER: FALSE"
     right = "matches" if level == question.score else "does not match"

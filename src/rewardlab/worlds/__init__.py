@@ -27,7 +27,13 @@ def _metaworld(record: Mapping[str, object]) -> World:
     return open_record(record)
 
 
-WORLDS: dict[str, OpenWorld] = {"metaworld": _metaworld}  # by the `kind` of a world record
+def _tabletop(record: Mapping[str, object]) -> World:
+    from rewardlab.worlds.tabletop.replay import open_record
+
+    return open_record(record)
+
+
+WORLDS: dict[str, OpenWorld] = {"metaworld": _metaworld, "tabletop": _tabletop}  # by the `kind` of a world record
 
 
 def open_world(record: Mapping[str, object]) -> World:

@@ -7,22 +7,38 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
+from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import claim_folder
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import stream_behind
 from rewardlab.data.roboreward_rows import METADATA
-from rewardlab.worlds.metaworld.recording import (
-    SUBSET,
-    Collection,
-    PlannedEpisode,
-    RecordedEpisode,
-    plan_episodes,
-    record_episode,
-)
 from rewardlab.worlds.metaworld.tasks import SPLITS
+from rewardlab.worlds.plan import Collection, PlannedEpisode, RecordedEpisode, Simulator
 
 RECORD = "collect.json"
+
+
+def _metaworld() -> Simulator:
+    from rewardlab.worlds.metaworld.recording import SIMULATOR
+
+    return SIMULATOR
+
+
+def _tabletop() -> Simulator:
+    from rewardlab.worlds.tabletop.recording import SIMULATOR
+
+    return SIMULATOR
+
+
+SIMULATORS: dict[str, Callable[[], Simulator]] = {"metaworld": _metaworld, "tabletop": _tabletop}
+
+
+def simulator_called(name: str) -> Simulator:
+    """Return a simulator of the catalog."""
+    return find(SIMULATORS, name, "simulator")()
+
+
 MapItems = Callable[[Callable[[PlannedEpisode], RecordedEpisode], Sequence[PlannedEpisode]], Iterable[RecordedEpisode]]
 
 
@@ -34,16 +50,18 @@ def collect_rollouts(
     `map_items` applies a function to every item, in order, on as many workers as the caller likes. A folder that was
     begun before a setting existed has the default of that setting.
     """
+    simulator = simulator_called(plan.simulator)
+    simulator.check(plan)
     if store_address(plan.out):
         raise PlanError(f"out must be a folder, one that all machines share for --engine ray, got {plan.out}")
     with writable(plan.out):
-        (plan.out / SUBSET).mkdir(parents=True, exist_ok=True)
+        (plan.out / plan.simulator).mkdir(parents=True, exist_ok=True)
     with locked(plan.out):
         settings = {name: value for name, value in vars(plan).items() if name != "out"}
         claim_folder(plan.out / RECORD, settings, defaults={k: v for k, v in defaults.items() if k in settings})
-        for rest in (plan.out / SUBSET).glob(".*.tmp"):  # of a run that was killed
+        for rest in (plan.out / plan.simulator).glob(".*.tmp"):  # of a run that was killed
             rest.unlink(missing_ok=True)
-        planned = plan_episodes(plan)
+        planned = simulator.plan(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
         recorded = map_items(partial(_record, plan), planned[done:])
         started, spent = time.monotonic(), Counter[str]()
@@ -62,7 +80,7 @@ def collect_rollouts(
 
 def _record(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
     try:
-        return record_episode(plan, planned)
+        return simulator_called(plan.simulator).record(plan, planned)
     except RewardlabError as error:
         raise RunError(f"{planned.stem} could not be made: {error}") from error
 

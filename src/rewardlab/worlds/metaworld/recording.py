@@ -2,10 +2,8 @@
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +16,6 @@ from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import place_distractors
 from rewardlab.worlds.metaworld.instructions import (
-    PHRASINGS,
     Counterfactual,
     ask_for_distractor,
     caption,
@@ -31,71 +28,35 @@ from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
 from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, ROBOT_EDIT, render_rollout
 from rewardlab.worlds.metaworld.tasks import split_of_task
+from rewardlab.worlds.plan import (
+    CRF,
+    Collection,
+    PlannedEpisode,
+    RecordedEpisode,
+    Row,
+    Simulator,
+    parse_world,
+)
 
 
-@dataclass(frozen=True)
-class Collection:
-    """The settings of one collection, checked; the signature of `rewardlab.collect` explains them."""
-
-    simulator: str
-    tasks: tuple[str, ...]
-    episodes: int
-    quality: tuple[str, ...]
-    world: tuple[str, ...]
-    camera: tuple[str, ...]
-    balance: bool
-    distractors: int
-    counterfactuals: int
-    captions: bool
-    phrasings: str
-    marker: bool
-    size: int
-    fps: float
-    frames: tuple[int, ...]
-    seed: int
-    out: Path
-
-    def __post_init__(self) -> None:
-        if self.simulator != "metaworld":
-            raise PlanError(f"the simulator must be metaworld, got {self.simulator!r}")
-        for names, catalog, what in ((self.tasks, TASKS, "task"), (self.quality, POLICIES, "quality")):
-            for name in names:
-                find({**dict.fromkeys(catalog), "all": None}, name, what)
-        for camera in self.camera:
-            camera_view(camera, self.size, self.marker)
-        for text in self.world:
-            parse_world(text)
-        if self.phrasings not in PHRASINGS:
-            raise PlanError(f"phrasings must be one of {', '.join(PHRASINGS)}, got {self.phrasings!r}")
-        if len(self.frames) != 2 or not 2 <= self.frames[0] <= self.frames[1]:
-            raise PlanError(f"frames must be least,most with at least 2, got {self.frames}")
-        if self.episodes < 1 or self.distractors < 0 or self.fps <= 0 or not 16 <= self.size <= 512:
-            raise PlanError("episodes must be at least 1, distractors not negative, fps above 0, size 16 to 512")
-        if (self.frames[1] - 1) * self.stride > MAX_STEPS:
-            raise PlanError(
-                f"{self.frames[1]} frames at {self.fps:g} fps are more than the {MAX_STEPS} steps there are"
-            )
-
-    @property
-    def stride(self) -> int:
-        """Return how many simulation steps lie between two frames."""
-        return max(1, round(STEPS_PER_SECOND / self.fps))
+def check(plan: Collection) -> None:
+    """Raise PlanError where the settings name something that Meta-World has not."""
+    for names, catalog, what in ((plan.tasks, TASKS, "task"), (plan.quality, POLICIES, "quality")):
+        for name in names:
+            find({**dict.fromkeys(catalog), "all": None}, name, what)
+    for camera in plan.camera:
+        camera_view(camera, plan.size, plan.marker)
+    if (plan.frames[1] - 1) * stride_of(plan) > MAX_STEPS:
+        raise PlanError(f"{plan.frames[1]} frames at {plan.fps:g} fps are more than the {MAX_STEPS} steps there are")
 
 
-def parse_world(text: str) -> tuple[str, int]:
-    """Return name and severity of a world such as `world_camera:3`; `plain` has severity 0."""
-    if text == "plain":
-        return text, 0
-    name, _, severity = text.partition(":")
-    find(WORLD_EDITS, name, "changed world")
-    if severity not in ("1", "2", "3", "4"):
-        raise PlanError(f"a changed world needs a severity from 1 to 4, such as {name}:3, got {text!r}")
-    return name, int(severity)
+def stride_of(plan: Collection) -> int:
+    """Return how many simulation steps lie between two frames."""
+    return max(1, round(STEPS_PER_SECOND / plan.fps))
 
 
 # Which rollout becomes an episode: any of the wanted quality, or the one nearest to the level that is wanted.
 
-SUBSET = "metaworld"
 _ATTEMPTS = 12  # rollouts tried for a wanted level; rollouts are cheap beside rendering
 # Where a wanted level is mostly found.
 _LIKELY = {
@@ -109,23 +70,12 @@ _LIKELY = {
 _STOPS = {1: (0.01, 0.08), 2: (0.12, 0.35), 3: (0.42, 0.65), 4: (0.72, 0.95), 5: (0.98, 1.0)}
 
 
-@dataclass(frozen=True)
-class PlannedEpisode:
-    """One episode to record: a task and its number."""
-
-    task: str
-    index: int
-
-    @property
-    def stem(self) -> str:
-        """Return the path of its files below the dataset folder, without the ending."""
-        return f"{SUBSET}/{self.task}-{self.index:04d}"
-
-
 def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
     """Return the episodes of a plan in their order in the dataset."""
     tasks = TASKS if "all" in plan.tasks else plan.tasks
-    return [PlannedEpisode(task, index) for task in dict.fromkeys(tasks) for index in range(plan.episodes)]
+    return [
+        PlannedEpisode(plan.simulator, task, index) for task in dict.fromkeys(tasks) for index in range(plan.episodes)
+    ]
 
 
 def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
@@ -149,23 +99,11 @@ def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tup
     return trajectory, quality
 
 
-_CRF = 21
-Row = dict[str, Any]  # of metadata.jsonl
-
-
-@dataclass(frozen=True)
-class RecordedEpisode:
-    """The rows of metadata of one recorded episode and the seconds that each stage took."""
-
-    rows: tuple[Row, ...]
-    seconds: dict[str, float]
-
-
 def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
     """Roll out, render and write one episode; what comes out depends on the plan's seed and the planned alone."""
     clock = [time.perf_counter()]
     rng = rng_for(plan.seed, "collect", planned.task, planned.index)
-    steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * plan.stride
+    steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * stride_of(plan)
     view = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
     world = str(rng.choice(np.array(plan.world)))
     trajectory, quality = select_rollout(plan, planned, steps)
@@ -178,12 +116,12 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
         edits = ((entry.edit, entry.sample(entry.table[severity - 1], rng)),)
     distractors = place_distractors(trajectory, plan.distractors, seed) if plan.distractors else ()
     edits = (*edits, (DISTRACTOR_OBJECTS_EDIT, (plan.distractors, seed))) if distractors else edits
-    record = RolloutRecord(planned.task, trajectory.seed, steps, plan.stride, progress, view, edits)
+    record = RolloutRecord(planned.task, trajectory.seed, steps, stride_of(plan), progress, view, edits)
     frames, record, world = _render(trajectory, record, world)
     clock.append(time.perf_counter())
-    video, fps = plan.out / f"{planned.stem}.mp4", STEPS_PER_SECOND / plan.stride
+    video, fps = plan.out / f"{planned.stem}.mp4", STEPS_PER_SECOND / stride_of(plan)
     with atomic_write(video) as partial:
-        encode(frames, partial, fps, crf=_CRF)
+        encode(frames, partial, fps, crf=CRF)
     with atomic_write(plan.out / f"{planned.stem}.npy") as partial, partial.open("wb") as handle:
         np.save(handle, trajectory.actions)
     clock.append(time.perf_counter())
@@ -204,7 +142,7 @@ def _rows(
     plan: Collection, trajectory: Trajectory, row: Row, asked: Sequence[Counterfactual], rng: np.random.Generator
 ) -> tuple[Row, ...]:
     """Return the row of an episode and those of other instructions for it, among them what is asked of distractors."""
-    kept = video_steps(len(trajectory.actions), plan.stride)
+    kept = video_steps(len(trajectory.actions), stride_of(plan))
     last = trajectory.readings[-1]
     other_arm = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in row["world"]["changes"])
     row |= {
@@ -239,3 +177,6 @@ def _render(trajectory: Trajectory, record: RolloutRecord, world: str) -> tuple[
         if plain == record:  # any other change that has no meaning here is a mistake in the plan
             raise
         return render_rollout(trajectory, steps, record.view, plain.changes), plain, "plain"
+
+
+SIMULATOR = Simulator(check, plan_episodes, record_episode, camera="right")
