@@ -49,17 +49,27 @@ class Dinov2(nn.Module):
 
     def forward(self, frames: Tensor, tokens: int) -> Tensor:
         """Return `tokens` x `tokens` features for each frame, uint8 (N, H, W, 3): two patches to a token and side."""
+        maps = self.patch_features(frames, 2 * tokens).transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
+        return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
+
+    def patch_features(self, frames: Tensor, side: int) -> Tensor:
+        """Return `side` x `side` features for each frame, uint8 (N, H, W, 3), resized where that takes it."""
         x = frames.permute(0, 3, 1, 2).float()
-        x = nn.functional.interpolate(x, size=2 * tokens * PATCH, mode="bilinear", antialias=True)
+        if x.shape[2:] != (side * PATCH, side * PATCH):
+            x = nn.functional.interpolate(x, size=side * PATCH, mode="bilinear", antialias=True)
         mean, std = (torch.tensor(values, device=x.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
-        grid = self.positions.transpose(1, 2).unflatten(2, (_GRID, _GRID))
-        positions = nn.functional.interpolate(grid, size=2 * tokens, mode="bicubic", antialias=True)
-        x = self.patches((x - mean) / std).flatten(2).transpose(1, 2) + positions.flatten(2).transpose(1, 2)
+        x = ((x - mean) / std).to(self.norm.weight.dtype)
+        x = self.patches(x).flatten(2).transpose(1, 2) + self._positions(side)
         x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
         for block in self.blocks:
             x = block(x)
-        maps = self.norm(x)[:, 1:].transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
-        return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
+        found: Tensor = self.norm(x)[:, 1:]
+        return found
+
+    def _positions(self, side: int) -> Tensor:
+        grid = self.positions.float().transpose(1, 2).unflatten(2, (_GRID, _GRID))
+        scaled = nn.functional.interpolate(grid, size=side, mode="bicubic", antialias=True)
+        return scaled.flatten(2).transpose(1, 2).to(self.norm.weight.dtype)
 
 
 class _Block(nn.Module):

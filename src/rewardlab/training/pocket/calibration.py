@@ -24,9 +24,18 @@ from rewardlab.models.pocket.inference import (
 )
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words
-from rewardlab.training.pocket.network import PocketNetwork
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
 from rewardlab.training.pocket.rendering import Ints, RolloutTable, levels_of
-from rewardlab.training.pocket.sampling import Batch, SampledClip, make_batch
+from rewardlab.training.pocket.sampling import SampledClip
+from rewardlab.training.pocket.sources import (
+    DEMONSTRATION_FRAMES,
+    Batch,
+    Demonstrations,
+    Tabletop,
+    known_of_demonstration,
+    make_batch,
+    other_instruction,
+)
 from rewardlab.worlds.metaworld.instructions import ask_for_distractor, phrasings
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
@@ -131,60 +140,105 @@ def _probe_file(settings: PocketSettings, training: Training) -> Path:
 # Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.
 
 Predictions = dict[str, NDArray[Any]]
-_FAMILIAR = 1200  # training clips that say what is familiar
+_FAMILIAR = 500  # training clips, of each source, that say what is familiar
+_OTHERS = 3  # instructions of others for each demonstration
 
 
-def probe_all(settings: PocketSettings, store: FrameStore, model: PocketNetwork) -> Predictions:
+def probe_all(settings: PocketSettings, store: FrameStore, network: NetworkConfig, model: PocketNetwork) -> Predictions:
     """Return for every probe the rollouts, the logits, progress and last states, and the level under their own task."""
-    table, found = store.table, Predictions()
-    for name, (source, clips) in _probes(settings, table).items():
+    sources, found = store.sources, Predictions()
+    probes = {name: ("metaworld", clips) for name, clips in _probes(settings, sources.metaworld).items()}
+    if sources.tabletop:
+        probes |= {name: ("tabletop", clips) for name, clips in _tabletop_probes(sources.tabletop).items()}
+    if sources.demonstrations:
+        shown = _demonstration_probes(settings, sources.demonstrations)
+        probes |= {name: ("demonstrations", clips) for name, clips in shown.items()}
+    for name, (source, clips) in probes.items():
         if clips:
-            batch = make_batch(table, np.full(len(clips), source, dtype=object), clips)
-            predicted = predict(store, model, batch, settings.batch_size)
+            batch = make_batch(sources.metaworld, [(source, [clip]) for clip in clips])
+            predicted = predict(store, network, model, batch, settings.batch_size)
             found |= {f"{name}/{what}": values for what, values in predicted.items()}
             found[f"{name}/row"], found[f"{name}/level"] = batch.row, batch.level[:, -1]
-            found[f"{name}/task"] = np.array([table.tasks[row] for row in batch.row])
-    return found
+            if source == "metaworld":
+                found[f"{name}/task"] = np.array([sources.metaworld.tasks[row] for row in batch.row])
+            elif source == "tabletop" and sources.tabletop:
+                found[f"{name}/task"] = np.array([sources.tabletop.rollouts[row].unseen for row in batch.row])
+    familiar = [found[f"{name}/state"] for name in probes if name.startswith("trained") and f"{name}/state" in found]
+    return found | {"trained/state": np.concatenate(familiar)}
 
 
 @torch.no_grad()
-def predict(store: FrameStore, model: PocketNetwork, clips: Batch, size: int) -> dict[str, NDArray[np.float32]]:
+def predict(
+    store: FrameStore, network: NetworkConfig, model: PocketNetwork, clips: Batch, size: int
+) -> dict[str, NDArray[np.float32]]:
     """Return the logits of the level, progress per frame and the state at the end of every clip, not augmented."""
     model.eval()
     found = []
     for members in np.array_split(np.arange(len(clips.row)), max(1, len(clips.row) // size)):
         part = Batch(**{name: values[members] for name, values in vars(clips).items()})
-        out = model(gather_frames(store, part, None), *gather_words(store, part, augment=False))
+        with torch.autocast(store.word_vectors.device.type, torch.bfloat16, enabled=store.word_vectors.is_cuda):
+            out = model(gather_frames(store, part, network), *gather_words(store, part, augment=False))
         said = (out.levels[:, -1], out.progress, out.states[:, -1])
         found.append([values.float().cpu().numpy() for values in said])
     columns = zip(("logits", "progress", "state"), zip(*found, strict=True), strict=True)
     return {name: np.concatenate(values) for name, values in columns}
 
 
-def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, tuple[str, list[SampledClip]]]:
+def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, list[SampledClip]]:
     rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
     done = [row for row in rows if is_success(table.levels[row, -1])]
     both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
+    others = _other_things(settings, table, done)
     whole = np.linspace(0, table.progress.shape[1] - 1, CLIP_FRAMES).round().astype(np.int64)
     still = np.zeros(CLIP_FRAMES, np.int64)
     own = [table.texts[row][0] for row in rows]
-    # By name: the kind of rendering, the rollouts, the frames, and the instructions.
-    probes: dict[str, tuple[str, list[int], Ints, list[str]]] = {
-        "own": ("plain", rows, whole, own),
-        "trained": ("plain", trained, whole, [table.texts[row][0] for row in trained]),
-        "held_out": ("plain", rows, whole, [table.held_out_texts[row][0] for row in rows]),
-        "still": ("plain", rows, still, own),
-        "wordless": ("plain", rows, whole, [""] * len(rows)),
-        "reversed": ("plain", rows, whole[::-1], own),
-        "contrary": ("plain", both, whole, [phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0] for row in both]),
+    # By name: the rollouts, the frames, and the instructions.
+    probes: dict[str, tuple[list[int], Ints, list[str]]] = {
+        "own": (rows, whole, own),
+        "trained": (trained, whole, [table.texts[row][0] for row in trained]),
+        "held_out": (rows, whole, [table.held_out_texts[row][0] for row in rows]),
+        "still": (rows, still, own),
+        "reversed": (rows, whole[::-1], own),
+        "contrary": (both, whole, [phrasings()[OPPOSITE_TASKS[table.tasks[row]]]["train"][0] for row in both]),
+        "other_thing": (list(others), whole, list(others.values())),
     }
-    if "crowd" in table.scenes:
-        others = _other_things(settings, table, done)
-        probes["crowd"] = ("crowd", rows, whole, own)
-        probes["other_thing"] = ("crowd", list(others), whole, list(others.values()))
     return {
-        name: (kind, [_clip(table, row, frames, text) for row, text in zip(shown, texts, strict=True)])
-        for name, (kind, shown, frames, texts) in probes.items()
+        name: [_clip(table, row, frames, text) for row, text in zip(shown, texts, strict=True)]
+        for name, (shown, frames, texts) in probes.items()
+    }
+
+
+def _tabletop_probes(table: Tabletop) -> dict[str, list[SampledClip]]:
+    frames, probes = (
+        np.arange(CLIP_FRAMES),
+        dict[str, list[SampledClip]](tabletop=[], tabletop_other=[], trained_tabletop=[]),
+    )
+    for row in (*table.checks.tolist(), *table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()):
+        rollout, checked = table.rollouts[row], row >= table.checks[0]
+        nothing = np.flatnonzero(levels_of(rollout.progress[:, -1]) == 1)
+        asked = [("tabletop" if checked else "trained_tabletop", 0)]
+        asked += [("tabletop_other", int(nothing[nothing > 0][0]))] if checked and (nothing > 0).any() else []
+        for name, at in asked:
+            progress = rollout.progress[at]
+            probes[name].append(SampledClip(row, frames, rollout.texts[at], progress, levels_of(progress)))
+    return probes
+
+
+def _demonstration_probes(settings: PocketSettings, table: Demonstrations) -> dict[str, list[SampledClip]]:
+    whole = np.linspace(0, DEMONSTRATION_FRAMES - 1, CLIP_FRAMES).round().astype(np.int64)
+    half = np.linspace(0, DEMONSTRATION_FRAMES // 2 - 1, CLIP_FRAMES).round().astype(np.int64)
+    rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
+    rng = rng_for(settings.seed, "other demonstrations")
+    return {
+        "demonstrations": [known_of_demonstration(row, whole, table.texts[row]) for row in rows],
+        "demonstrations_half": [known_of_demonstration(row, half, table.texts[row]) for row in rows],
+        "demonstrations_backwards": [known_of_demonstration(row, whole[::-1], table.texts[row]) for row in rows],
+        "demonstrations_other": [
+            known_of_demonstration(row, whole, other_instruction(table, row, table.checks, rng))
+            for _ in range(_OTHERS)
+            for row in rows
+        ],
+        "trained_demonstrations": [known_of_demonstration(row, whole, table.texts[row]) for row in trained],
     }
 
 
@@ -197,8 +251,7 @@ def _other_things(settings: PocketSettings, table: RolloutTable, rows: list[int]
     """Return the instruction for another thing that stands in the scene of each rollout that has one."""
     found = {}
     for row in rows:
-        scene = table.scenes["crowd"][row]
-        asked = [task for _, tasks in scene.things for task in tasks] if scene else []
+        asked = [task for _, tasks in table.scenes[row].things for task in tasks]
         if asked:
             rng = rng_for(settings.seed, "other thing", row)
             found[row] = ask_for_distractor(pick(asked, rng), "train", rng).text

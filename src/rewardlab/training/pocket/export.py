@@ -15,12 +15,13 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write
 from rewardlab.models.pocket import int8_image_encoder, variant_files
-from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
-from rewardlab.training.encoders import WORD_VECTOR_WIDTH
+from rewardlab.models.pocket.inference import MAX_PIECES
+from rewardlab.training.encoders import WORD_VECTOR_WIDTH, load_distillation_teacher
 from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import fit_novelty_calibration, training_embeddings
-from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
+from rewardlab.training.pocket.network import PocketNetwork, network_config
+from rewardlab.training.pocket.train import initial_network
 
 _BATCH = 16  # frames that are calibrated on at once
 _OPERATIONS = ["Conv", "Add", "Relu"]  # with convolutions alone, every shortcut would go to float and back
@@ -110,9 +111,9 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
     The image encoder is written in int8 too, calibrated on `frames_seen`, uint8 (N, H, W, 3).
     """
     model = load_rounded(settings, training)
-    config = NetworkConfig(size=settings.size)
-    frames = torch.zeros((2, settings.size, settings.size, 3), dtype=torch.uint8)
-    tokens = torch.zeros((2, CLIP_FRAMES, config.tokens_per_frame, config.channels[3]))
+    config = network_config(training.variant, settings.size)
+    frames = torch.zeros((2, config.size, config.size, 3), dtype=torch.uint8)
+    tokens = torch.zeros((2, config.frames, config.tokens_per_frame, config.token_width))
     words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
     inputs, outputs = ["tokens", "words", "known"], ["p", "l", "s"]
     _, image_path, temporal_path, states_path, settings_path = variant_files(folder / training.name)
@@ -125,7 +126,8 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
     if not training.robust:  # pocket-plain is trained with none of the catalog
         split = replace(split, train_perturbations=(), train_worlds=())
     described = {
-        "size": settings.size,
+        "size": config.size,
+        "frames": config.frames,
         **fit_novelty_calibration(settings, training),
         **split.to_json(),
         "fold": training.fold,
@@ -138,7 +140,9 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
 
 def load_rounded(settings: PocketSettings, training: Training) -> PocketNetwork:
     """Return the trained network with its weights rounded to half precision, as they ship."""
-    model = PocketNetwork(NetworkConfig(size=settings.size))
+    network = network_config(training.variant, settings.size)
+    eyes = None if network.channels else load_distillation_teacher(settings.dinov2, "cpu")
+    model = initial_network(settings, network, eyes)
     state = torch.load(settings.out / f"{training.name}.pt", map_location="cpu", weights_only=True)
     for key, value in state.items():
         if value.is_floating_point() and value.ndim > 1:

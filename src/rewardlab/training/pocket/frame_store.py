@@ -1,131 +1,201 @@
-"""The frame store: rendered frames and word vectors on the training device, gathered and augmented per batch."""
+"""The frame store: pixels of every source and word vectors on the training device, gathered and changed per batch."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional
 
 from rewardlab.models.pocket import WORD_VECTORS
-from rewardlab.models.pocket.inference import load_word_pieces
-from rewardlab.training.pocket import PocketSettings
-from rewardlab.training.pocket.rendering import CLEAN_KINDS, ROBUST_KINDS, RenderedScene, RolloutTable, render_all
-from rewardlab.training.pocket.rollouts import load_rollouts, shards_of
-from rewardlab.training.pocket.sampling import Batch
+from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces
+from rewardlab.training.pocket import PocketSettings, Training
+from rewardlab.training.pocket.network import NetworkConfig
+from rewardlab.training.pocket.rendering import of_training, read_rollout_table, render_all
+from rewardlab.training.pocket.sources import Batch, Sources, load_demonstrations, make_nonsense, make_tabletop
 
-_MAX_SHIFT = 4  # pixels
-_CALIBRATION_ROLLOUTS = 50  # about so many, of each kind of rendering, show the ranges of the image encoder
-# Word augmentation, so that an instruction is more than a name for a known scene:
-_WORD_DROPOUT = 0.6  # the largest fraction of words left out of a text
-_WORD_NOISE = 0.3  # on the vectors, so that a word stands for its neighbours too
-_TEXT_DROPOUT = 0.15  # fraction of clips under their own instruction that are shown without it
-_WORD_SWAP = 0.4  # fraction of such clips in whose text some or all words become any others
-_INSTRUCTION_WORDS = 0.7  # fraction of these others that are words of other instructions
+_CALIBRATION_CLIPS = 60  # about so many, of each source, show the ranges of the image encoder
+_WORD_DROPOUT = 0.3  # the largest fraction of words left out of a text
+_WORD_NOISE = 0.15  # on the vectors, so that a word stands for its neighbours too
+Made = TypeVar("Made")
 
 
 @dataclass(frozen=True, eq=False)
 class FrameStore:
-    """Everything that batches are made from, on the training device."""
+    """Everything that batches are made from; the pixels are on the training device."""
 
-    table: RolloutTable
-    pixels: dict[str, Tensor]  # by the kind of rendering, uint8 (rollouts, frames, H, W, 3)
+    sources: Sources
+    pixels: dict[str, Tensor]  # by source, uint8 (rollouts, frames, H, W, 3)
     word_vectors: Tensor  # (pieces + 1, width); the last row stands for no piece
-    instruction_ids: Tensor  # the ids of the pieces that training instructions are made of
+    fold: int | None  # that tabletop and demonstrations are of
 
 
 def make_frame_store(settings: PocketSettings) -> FrameStore:
-    """Render everything and put it on the device, one kind of rendering after the other."""
+    """Render Meta-World and nonsense, which every training shares, and put them on the device."""
     pixels: dict[str, Tensor] = {}
-    scenes: dict[str, tuple[RenderedScene, ...]] = {}
-    for kind in ROBUST_KINDS if "pocket" in settings.variants else CLEAN_KINDS:
-        frames, found = render_all(settings, kind, settings.out)
-        pixels[kind] = torch.empty(frames.shape, dtype=torch.uint8, device=settings.device)
-        for start in range(0, len(frames), 1024):
-            some = slice(start, start + 1024)
-            pixels[kind][some] = torch.from_numpy(np.array(frames[some])).to(settings.device)
-        scenes[kind] = tuple(found)
-        if kind != "plain":  # perturbed clips are made of it
-            (settings.out / f"{kind}.npy").unlink()
-        print(f"rendered {kind}", flush=True)
-    (settings.out / "plain.npy").unlink()
+    scenes = _onto_device(settings, pixels, "metaworld", lambda path: render_all(settings, path))
+    nonsense = _onto_device(settings, pixels, "nonsense", lambda path: make_nonsense(settings, path))
     vocabulary = load_word_pieces(WORD_VECTORS)
     vectors = torch.cat([torch.from_numpy(vocabulary.vectors), torch.zeros(1, vocabulary.vectors.shape[1])])
-    table = make_rollout_table(settings, scenes)
-    return FrameStore(table, pixels, vectors.to(settings.device), _instruction_ids(table).to(settings.device))
+    sources = Sources(read_rollout_table(settings, scenes), nonsense=nonsense)
+    return FrameStore(sources, pixels, vectors.to(settings.device), _NO_FOLD)
 
 
-def for_fold(store: FrameStore, table: RolloutTable) -> FrameStore:
-    """Return the store as a training on this table uses it."""
-    return replace(store, table=table, instruction_ids=_instruction_ids(table).to(store.word_vectors.device))
+_NO_FOLD = -1
 
 
-def _instruction_ids(table: RolloutTable) -> Tensor:
-    texts = {text for row in table.training for text in table.texts[row]}
-    ids = np.unique([load_word_pieces(WORD_VECTORS).piece_ids(text) for text in texts])
-    return torch.from_numpy(ids[ids >= 0])
+def of_fold(settings: PocketSettings, store: FrameStore, fold: int | None) -> FrameStore:
+    """Return the store with the tabletop rollouts and demonstrations of a fold, made where they are of another one."""
+    if store.fold == fold:
+        return store
+    pixels, sources = store.pixels, store.sources
+    for name in ("tabletop", "demonstrations"):
+        pixels.pop(name, None)
+    if settings.tabletop:
+        made = _onto_device(settings, pixels, "tabletop", lambda path: make_tabletop(settings, fold, path))
+        sources = replace(sources, tabletop=made)
+    if settings.demonstrations:
+        read = _onto_device(settings, pixels, "demonstrations", lambda path: load_demonstrations(settings, fold, path))
+        sources = replace(sources, demonstrations=read)
+    return replace(store, sources=sources, fold=fold)
 
 
-def make_rollout_table(settings: PocketSettings, scenes: dict[str, tuple[RenderedScene, ...]]) -> RolloutTable:
-    """Read the rollouts of a folder."""
-    shards = [shard for shard in shards_of(settings) for _ in range(shard.count)]
-    rollouts = [r for shard in shards_of(settings) for r in load_rollouts(settings.out / "rollouts" / shard.name)]
-    check = np.array([shard.part == "check" for shard in shards])
-    paths = [r.trajectory for r in rollouts]
-    return RolloutTable(
-        tasks=tuple(shard.task for shard in shards),
-        progress=np.array([path.progress for path in paths], np.float32),
-        gripper_pos=np.array([path.gripper_pos for path in paths], np.float32),
-        object_pos=np.array([path.object_pos for path in paths], np.float32),
-        texts=tuple(r.texts for r in rollouts),
-        held_out_texts=tuple(r.held_out_texts for r in rollouts),
-        counterfactuals=tuple(r.counterfactuals for r in rollouts),
-        scenes=scenes,
-        training=np.flatnonzero(~check),
-        checks=np.flatnonzero(check),
+def of_variant(settings: PocketSettings, store: FrameStore, training: Training) -> FrameStore:
+    """Return the store as one training may use it."""
+    table = of_training(store.sources.metaworld, settings.unseen(training.fold), robust=training.robust)
+    return replace(store, sources=replace(store.sources, metaworld=table))
+
+
+def _onto_device(settings: PocketSettings, pixels: dict[str, Tensor], name: str, make: Callable[[Path], Made]) -> Made:
+    """Make a file of pixels, move it onto the device, and return what was said of it."""
+    path = settings.out / f"{name}.npy"
+    made = make(path)
+    frames = np.load(path, mmap_mode="r")
+    pixels[name] = torch.empty(frames.shape, dtype=torch.uint8, device=settings.device)
+    for start in range(0, len(frames), 512):
+        some = slice(start, start + 512)
+        pixels[name][some] = torch.from_numpy(np.array(frames[some])).to(settings.device)
+    del frames
+    path.unlink()
+    print(f"{name}: {len(pixels[name]):,} clips", flush=True)
+    return made
+
+
+def calibration_frames(store: FrameStore, config: NetworkConfig) -> NDArray[np.uint8]:
+    """Return an even choice of the frames that a variant is trained on in this store, uint8 (N, H, W, 3)."""
+    chosen = []
+    table = store.sources
+    rows = {
+        "metaworld": np.concatenate([table.metaworld.training, table.metaworld.perturbed]),
+        "nonsense": table.nonsense,
+    }
+    rows |= {"tabletop": table.tabletop.training} if table.tabletop else {}
+    rows |= {"demonstrations": table.demonstrations.training} if table.demonstrations else {}
+    for name, every in rows.items():
+        some = to_device(every[:: max(1, len(every) // _CALIBRATION_CLIPS)], store)
+        clips = store.pixels[name][some]
+        clips = clips[:, :: max(1, clips.shape[1] // 4)]
+        chosen.append(resized(clips, config.size).flatten(0, 1).cpu().numpy())
+    return np.concatenate(chosen)
+
+
+def gather_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
+    """Return the pixels of the videos as a network takes them, uint8 (V, T, H, W, 3), not changed."""
+    return resized(_gathered(store, batch, config), config.size)
+
+
+def gather_changed_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
+    """Return the pixels of the videos, each cropped, turned, coloured, blurred and given noise; simulated ones less."""
+    mild = to_device((batch.source == "metaworld").astype(np.float32), store)
+    return change_pixels(_gathered(store, batch, config), config.size, mild)
+
+
+def shown_frames(config: NetworkConfig) -> NDArray[np.int64]:
+    """Return which of the 16 frames of a clip a network looks at."""
+    return np.linspace(0, CLIP_FRAMES - 1, config.frames).round().astype(np.int64)
+
+
+def _gathered(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
+    side, device = next(iter(store.pixels.values())).shape[2], store.word_vectors.device
+    indices = batch.frames[:, shown_frames(config)]
+    frames = torch.empty((*indices.shape, side, side, 3), dtype=torch.uint8, device=device)
+    for name in dict.fromkeys(batch.source.tolist()):
+        members = np.flatnonzero(batch.source == name)
+        rows, times = to_device(batch.row[members], store), to_device(indices[members], store)
+        frames[to_device(members, store)] = store.pixels[name][rows[:, None], times]
+    return frames
+
+
+def resized(frames: Tensor, size: int) -> Tensor:
+    """Return videos (V, T, H, W, 3) with another side."""
+    if frames.shape[2] == size:
+        return frames
+    flat = frames.flatten(0, 1).permute(0, 3, 1, 2).float()
+    small = functional.interpolate(flat, size=size, mode="bilinear", antialias=True)
+    return small.round().byte().permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])
+
+
+def change_pixels(frames: Tensor, size: int, mild: Tensor) -> Tensor:
+    """Return videos uint8 (V, T, H, W, 3) of side `size` after changes of their own; less of them where `mild` is 1."""
+    count, times, device = len(frames), frames.shape[1], frames.device
+
+    def drawn(low: float, high: float, *shape: int) -> Tensor:
+        return torch.rand((count, *shape), device=device) * (high - low) + low
+
+    def often(share: float) -> Tensor:
+        return (torch.rand(count, device=device) < share).float()
+
+    strength = 1 - 0.6 * mild
+    scale = 1.02 - drawn(0, 0.3) * strength
+    stretch = 1 + drawn(-0.12, 0.12) * strength
+    angle = drawn(-0.2, 0.2) * often(0.5) * strength
+    right, down = (drawn(-1, 1) * (1.03 - scale).clamp(min=0) for _ in range(2))
+    cosine, sine = torch.cos(angle) * scale, torch.sin(angle) * scale
+    rows = (torch.stack([cosine * stretch, -sine, right], 1), torch.stack([sine, cosine / stretch, down], 1))
+    flat = frames.permute(0, 1, 4, 2, 3).flatten(1, 2).float()
+    grid = functional.affine_grid(torch.stack(rows, 1), [count, flat.shape[1], size, size], align_corners=False)
+    x = (
+        functional.grid_sample(flat, grid, padding_mode="reflection", align_corners=False).unflatten(1, (times, 3))
+        / 255
     )
 
+    def wide(values: Tensor) -> Tensor:
+        return values.view(count, 1, -1, 1, 1)
 
-def calibration_frames(store: FrameStore, variant: str) -> NDArray[np.uint8]:
-    """Return an even choice of the frames that a variant is trained on in this store, uint8 (N, H, W, 3)."""
-    rows = store.table.training[:: max(1, len(store.table.training) // _CALIBRATION_ROLLOUTS)]
-    kinds = [kind for kind in store.pixels if variant == "pocket" or kind in CLEAN_KINDS]
-    chosen = [store.pixels[kind][to_device(rows, store)] for kind in kinds]
-    return np.concatenate([clips[:, :: max(1, clips.shape[1] // 4)].flatten(0, 1).cpu().numpy() for clips in chosen])
-
-
-def gather_frames(store: FrameStore, batch: Batch, rng: np.random.Generator | None) -> Tensor:
-    """Return the pixels of a batch, uint8 (B, 16, H, W, 3); with a generator the whole batch is shifted by some."""
-    side = next(iter(store.pixels.values())).shape[2]
-    device = store.word_vectors.device
-    frames = torch.empty((len(batch.row), batch.frames.shape[1], side, side, 3), dtype=torch.uint8, device=device)
-    for kind in dict.fromkeys(batch.source.tolist()):
-        members = np.flatnonzero(batch.source == kind)
-        rows, indices = to_device(batch.row[members], store), to_device(batch.frames[members], store)
-        frames[to_device(members, store)] = store.pixels[kind][rows[:, None], indices]
-    if rng is None:
-        return frames
-    down, right = (int(shift) for shift in rng.integers(-_MAX_SHIFT, _MAX_SHIFT + 1, 2))
-    index = torch.arange(side, device=device)
-    return frames[:, :, (index + down).clamp(0, side - 1)][:, :, :, (index + right).clamp(0, side - 1)]
+    x = x * wide(1 + drawn(-0.3, 0.25) * strength) + wide(drawn(-0.08, 0.08) * strength)
+    mean = x.mean((1, 3, 4), keepdim=True)
+    x = (x - mean) * wide(1 + drawn(-0.4, 0.3) * strength) + mean
+    grey = x.mean(2, keepdim=True)
+    x = grey + (x - grey) * wide((1 + drawn(-0.45, 0.5) * strength) * (1 - often(0.05)))
+    x = x * wide(1 + drawn(-0.11, 0.11, 3) * strength[:, None])
+    x = x.clamp(1e-4, 1) ** wide(1 + drawn(-0.3, 0.4) * strength)
+    blurred = often(0.25).bool()
+    if blurred.any():
+        some = x[blurred].flatten(0, 1)
+        x[blurred] = functional.avg_pool2d(some, 3, 1, 1, count_include_pad=False).unflatten(0, (-1, times))
+    coarse = often(0.2).bool()
+    if coarse.any():
+        some, small = x[coarse].flatten(0, 1), int(size * (0.35 + 0.3 * float(torch.rand(()))))
+        some = functional.interpolate(functional.interpolate(some, size=small, mode="area"), size=size, mode="bilinear")
+        x[coarse] = some.unflatten(0, (-1, times))
+    x = x + torch.randn_like(x) * wide(drawn(0, 0.06) * often(0.4))
+    return (x.clamp(0, 1) * 255).round().byte().permute(0, 1, 3, 4, 2)
 
 
 def gather_words(store: FrameStore, batch: Batch, *, augment: bool) -> tuple[Tensor, Tensor]:
-    """Return the vectors of the words and which of them are there."""
+    """Return the vectors of the words and which of them are there; augmented, some are left out and all have noise."""
     ids = to_device(batch.piece_ids, store)
     known = (ids >= 0).float()
     if not augment:
         return store.word_vectors[ids], known  # -1 takes the last row, which is zero
-    own = to_device(batch.matches_task, store)[:, None]
-    uniform = torch.rand((3, *ids.shape), device=ids.device)
-    fate, swap_share, dropout_share = torch.rand((3, len(ids), 1), device=ids.device)
-    swapped = own & (fate >= 1 - _WORD_SWAP) & (uniform[0] < 1.2 * swap_share) & (ids >= 0)
-    any_word = torch.randint(len(store.word_vectors) - 1, ids.shape, device=ids.device)
-    choice = torch.randint(len(store.instruction_ids), ids.shape, device=ids.device)
-    replacement = torch.where(uniform[1] < _INSTRUCTION_WORDS, store.instruction_ids[choice], any_word)
-    ids = torch.where(swapped, replacement, ids)
-    known = known * (uniform[2] >= _WORD_DROPOUT * dropout_share) * ~(own & (fate < _TEXT_DROPOUT))
+    left_out = (
+        _WORD_DROPOUT * torch.rand((len(ids), 1), device=ids.device) * to_device(batch.matches_task, store)[:, None]
+    )
+    known = known * (torch.rand(ids.shape, device=ids.device) >= left_out)
     vectors = store.word_vectors[ids]
     return (vectors + _WORD_NOISE * torch.randn_like(vectors)) * known[..., None], known
 

@@ -6,27 +6,43 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
+from rewardlab.training.encoders import PATCH, WORD_VECTOR_WIDTH, Dinov2
 from rewardlab.training.encoders import WIDTH as EYES_WIDTH
-from rewardlab.training.encoders import WORD_VECTOR_WIDTH
+from rewardlab.training.pocket import NOT_DONE
 from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS
 
 LEVELS = 5
+LARGE_FRAMES = 8  # of a clip that pocket-large looks at
+_LATENTS = 4  # queries beside the words
 DISPLACEMENTS = 7  # how far the object and the gripper have moved along three axes, and the distance between them
 
 
 @dataclass(frozen=True)
 class NetworkConfig:
-    """The size of a network, the same for every variant."""
+    """The size of a network: side and number of its frames, what it sees with, and how wide and deep it reads."""
 
-    size: int = 112
-    channels: tuple[int, int, int, int] = (16, 32, 64, 128)
+    size: int = 128
+    frames: int = CLIP_FRAMES
+    channels: tuple[int, ...] = (16, 40, 96, 160)  # of the convolutions; none where DINOv2 sees
     width: int = 192
-    layers: int = 3
+    reading: int = 2  # layers in which the words look at a frame
+    layers: int = 3  # over the frames
     dropout: float = 0.1
 
     @property
+    def token_width(self) -> int:
+        return self.channels[-1] if self.channels else EYES_WIDTH
+
+    @property
     def tokens_per_frame(self) -> int:
-        return (self.size // 16) ** 2
+        return (self.size // (16 if self.channels else PATCH)) ** 2
+
+
+def network_config(variant: str, size: int) -> NetworkConfig:
+    """Return the network of a variant for stored frames of this side; the small ones see them smaller."""
+    if variant == "pocket-large":
+        return NetworkConfig(size, LARGE_FRAMES, (), reading=3, dropout=0.2)
+    return NetworkConfig(size * 16 // 21)
 
 
 # The order in which layers are created is the order in which seeded weights are drawn: keep it.
@@ -100,38 +116,52 @@ class ConvImageEncoder(nn.Module):
         return x.flatten(2).transpose(1, 2)
 
 
-class TextAttentionPool(nn.Module):
-    """Pools the tokens of a frame with eight attention heads whose queries come from the text."""
+class FrozenImageEncoder(nn.Module):
+    """DINOv2 as it was published: a token for each patch of 14 pixels."""
 
-    def __init__(self, width: int, channels: int) -> None:
+    def __init__(self, config: NetworkConfig, eyes: Dinov2) -> None:
         super().__init__()
-        self.heads = 8
-        self.query, self.key = nn.Linear(width, channels), nn.Linear(channels, channels)
+        self._frozen, self.side = (eyes,), config.size // PATCH  # in a tuple: no part of what is trained and saved
 
-    def forward(self, text: Tensor, tokens: Tensor) -> Tensor:
-        """Return (B, frames, 8 x channels) for texts (B, width) and tokens (B, frames, tokens, channels)."""
-        keys = self.key(tokens).unflatten(3, (self.heads, -1)).permute(0, 1, 3, 2, 4)
-        query = self.query(text).unflatten(1, (self.heads, 1, -1))[:, None]
-        scores = (keys * query).sum(-1) * (tokens.shape[-1] // self.heads) ** -0.5
-        return (scores.softmax(-1) @ tokens).flatten(2)
+    @torch.no_grad()
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
+        return self._frozen[0].patch_features(frames, self.side)
+
+
+class ReadingBlock(nn.Module):
+    """Queries look at the tokens of a frame, and then at each other."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.norm, self.look, self.projection = nn.LayerNorm(width), Attention(width, heads), nn.Linear(width, width)
+        self.among = TransformerBlock(width, heads, dropout)
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, queries: Tensor, tokens: Tensor, mask: Tensor) -> Tensor:
+        queries = queries + self.dropout(self.projection(self.look(self.norm(queries), tokens)))
+        read: Tensor = self.among(queries, mask)
+        return read
 
 
 class TemporalEncoder(nn.Module):
-    """From the image tokens of 16 frames and the word vectors to progress and levels after every frame."""
+    """From the image tokens of the frames and the word vectors to progress and levels after every frame."""
 
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
-        width, channels = config.width, config.channels[3]
+        width, channels, heads = config.width, config.token_width, 6
         self.word_projection = nn.Linear(WORD_VECTOR_WIDTH, width)
         self.word_positions = nn.Parameter(torch.randn(1, MAX_PIECES, width) * 0.02)
-        self.text_layers = nn.ModuleList(TransformerBlock(width, 4, config.dropout) for _ in range(2))
-        self.current, self.first, self.previous, self.difference = (nn.Linear(channels, channels) for _ in range(4))
-        self.token_positions = nn.Parameter(torch.randn(1, 1, config.tokens_per_frame, channels) * 0.02)
-        self.film = nn.Linear(width, 2 * channels)  # feature-wise linear modulation by the text
-        self.film_norm, self.film_mix = nn.LayerNorm(channels), nn.Linear(channels, channels)
-        self.pool = TextAttentionPool(width, channels)
-        self.frame_projection = nn.Linear(9 * channels + width, width)
-        self.frame_positions = nn.Parameter(torch.randn(1, CLIP_FRAMES, width) * 0.02)
+        self.text_layers = nn.ModuleList(TransformerBlock(width, heads, config.dropout) for _ in range(2))
+        self.token_norm = nn.LayerNorm(channels)
+        self.current, self.first, self.previous, self.difference = (nn.Linear(channels, width) for _ in range(4))
+        self.token_positions = nn.Parameter(torch.randn(1, 1, config.tokens_per_frame, width) * 0.02)
+        mix = (nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
+        self.token_mix, self.fused_norm = nn.Sequential(*mix), nn.LayerNorm(width)
+        self.latents = nn.Parameter(torch.randn(1, _LATENTS, width) * 0.02)
+        self.reading = nn.ModuleList(ReadingBlock(width, heads, config.dropout) for _ in range(config.reading))
+        self.frame_projection = nn.Linear((_LATENTS + 3) * width, width)
+        self.frame_positions = nn.Parameter(torch.randn(1, config.frames, width) * 0.02)
         self.sequence = CausalSequence(config)
         self.output = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, 1 + LEVELS))
         # For auxiliary losses only:
@@ -140,7 +170,7 @@ class TemporalEncoder(nn.Module):
         self.eyes = nn.Linear(channels, EYES_WIDTH)
 
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Return progress logits (B, 16), level logits (B, 16, 5) and states for tokens (B, 16, tokens, channels)."""
+        """Return progress logits (B, T), level logits (B, T, 5) and states for tokens (B, T, tokens, channels)."""
         states = self.encode(tokens, words, known)
         return (*self.predict(states), states)
 
@@ -149,25 +179,45 @@ class TemporalEncoder(nn.Module):
         out: Tensor = self.output(states)
         return out[..., 0], out[..., 1:]
 
-    def encode(self, tokens: Tensor, words: Tensor, known: Tensor) -> Tensor:
-        """Return the state after every frame, (B, 16, width)."""
+    def encode(self, tokens: Tensor, words: Tensor, known: Tensor, video: Tensor | None = None) -> Tensor:
+        """Return the state after every frame, (B, T, width); `video` says whose tokens each text is about."""
+        fused = self._fuse(tokens)
+        fused = fused if video is None else fused[video]
+        frames = fused.shape[1]
         text = self._encode_text(words, known)
-        previous = torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
-        fused = self.current(tokens) + self.first(tokens[:, :1]) + self.previous(previous) + self.token_positions
-        fused = fused + self.difference((tokens - tokens[:, :1]).abs())
-        scale, shift = self.film(text)[:, None, None].chunk(2, -1)
-        fused = fused + self.film_mix(torch.relu(self.film_norm(fused) * (1 + scale) + shift))
-        texts = text[:, None].expand(-1, CLIP_FRAMES, -1)
-        pooled = torch.cat([self.pool(text, fused), fused.mean(2), texts], -1)
-        x: Tensor = self.sequence(self.frame_projection(pooled) + self.frame_positions)
+        mean_text = _mean_of(text, known)[:, None].expand(-1, frames, -1)
+        queries = torch.cat([self.latents.expand(len(text), -1, -1), text], dim=1)
+        there = torch.cat([torch.ones_like(known[:, :1]).expand(-1, _LATENTS), known], dim=1)
+        mask = (there[:, None].expand(-1, frames, -1).flatten(0, 1)[:, None, None] - 1) * 1e4
+        read = queries[:, None].expand(-1, frames, -1, -1).flatten(0, 1)
+        flat = self.fused_norm(fused).flatten(0, 1)
+        for layer in self.reading:
+            read = layer(read, flat, mask)
+        read = read.unflatten(0, (-1, frames))
+        said = _mean_of(read[:, :, _LATENTS:].flatten(0, 1), known[:, None].expand(-1, frames, -1).flatten(0, 1))
+        parts = [read[:, :, :_LATENTS].flatten(2), said.unflatten(0, (-1, frames)), fused.mean(2), mean_text]
+        x: Tensor = self.sequence(self.frame_projection(torch.cat(parts, dim=-1)) + self.frame_positions)
         return x
 
+    def _fuse(self, tokens: Tensor) -> Tensor:
+        """Return what each place of a frame shows now, at first, before, and how far it differs from the first."""
+        tokens = self.token_norm(tokens)
+        first, previous = tokens[:, :1], torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
+        fused = self.current(tokens) + self.first(first) + self.previous(previous) + self.token_positions
+        fused = fused + self.difference((tokens - first).abs())
+        mixed: Tensor = fused + self.token_mix(fused)
+        return mixed
+
     def _encode_text(self, words: Tensor, known: Tensor) -> Tensor:
-        x = self.word_projection(words) + self.word_positions
+        x = self.word_projection(words) + self.word_positions[:, : words.shape[1]]
         mask = (known - 1)[:, None, None] * 1e4
         for layer in self.text_layers:
             x = layer(x, mask)
-        return (x * known[..., None]).sum(1) / known.sum(1, keepdim=True).clamp(min=1)
+        return x
+
+
+def _mean_of(words: Tensor, known: Tensor) -> Tensor:
+    return (words * known[..., None]).sum(1) / known.sum(1, keepdim=True).clamp(min=1)
 
 
 class CausalSequence(nn.Module):
@@ -176,7 +226,7 @@ class CausalSequence(nn.Module):
     def __init__(self, config: NetworkConfig) -> None:
         super().__init__()
         self.body = nn.ModuleList(TransformerBlock(config.width, 4, config.dropout) for _ in range(config.layers))
-        self.register_buffer("causal_mask", torch.full((CLIP_FRAMES, CLIP_FRAMES), -1e4).triu(1))
+        self.register_buffer("causal_mask", torch.full((config.frames, config.frames), -1e4).triu(1))
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.body:
@@ -188,27 +238,27 @@ class CausalSequence(nn.Module):
 class NetworkOutput:
     """What the network predicts of a batch, and what lies between."""
 
-    progress: Tensor  # logits (B, 16)
-    levels: Tensor  # logits (B, 16, 5)
-    displacements: Tensor  # (B, 16, 7)
+    progress: Tensor  # logits (B, T)
+    levels: Tensor  # logits (B, T, 5)
+    displacements: Tensor  # (B, T, 7)
     caption: Tensor  # logits (B, words)
-    tokens: Tensor  # (B x 16, tokens, channels)
-    states: Tensor  # (B, 16, width)
+    tokens: Tensor  # (V x T, tokens, channels)
+    states: Tensor  # (B, T, width)
 
 
 class PocketNetwork(nn.Module):
-    """Image encoder and temporal encoder together, for training."""
+    """Image encoder and temporal encoder together, for training; with `eyes`, the image encoder is frozen."""
 
-    def __init__(self, config: NetworkConfig) -> None:
+    def __init__(self, config: NetworkConfig, eyes: Dinov2 | None = None) -> None:
         super().__init__()
-        self.image_encoder = ConvImageEncoder(config)
+        self.image_encoder: nn.Module = ConvImageEncoder(config) if eyes is None else FrozenImageEncoder(config, eyes)
         self.temporal_encoder = TemporalEncoder(config)
 
-    def forward(self, frames: Tensor, words: Tensor, known: Tensor) -> NetworkOutput:
-        """Return everything that is predicted of frames uint8 (B, 16, H, W, 3)."""
+    def forward(self, frames: Tensor, words: Tensor, known: Tensor, video: Tensor | None = None) -> NetworkOutput:
+        """Return everything that is predicted of videos, uint8 (V, T, H, W, 3), and texts about them."""
         temporal = self.temporal_encoder
         tokens = self.image_encoder(frames.flatten(0, 1))
-        states = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known)
+        states = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known, video)
         progress, levels = temporal.predict(states)
         displacements, caption = temporal.displacements(states), temporal.caption(states[:, -1])
         return NetworkOutput(progress, levels, displacements, caption, tokens, states)
@@ -218,7 +268,10 @@ class PocketNetwork(nn.Module):
 
 
 def level_and_progress_loss(progress: Tensor, levels: Tensor, true_progress: Tensor, true_level: Tensor) -> Tensor:
-    """Return cross-entropy and distance of level and success, mostly at the end, and cross-entropy of progress."""
+    """Return cross-entropy and distance of level and success, mostly at the end, and cross-entropy of progress.
+
+    Where the level is NOT_DONE, only the probability of success counts.
+    """
     known = (true_level > 0).float()
     index = torch.arange(known.shape[1], device=known.device)
     last = (index == (known * index).argmax(1, keepdim=True)).float() * known
@@ -227,10 +280,13 @@ def level_and_progress_loss(progress: Tensor, levels: Tensor, true_progress: Ten
     entropy = nn.functional.cross_entropy(levels.transpose(1, 2), target, reduction="none", label_smoothing=0.02)
     mean = (levels.softmax(-1) * torch.arange(1.0, 6.0, device=levels.device)).sum(-1)
     distance = (mean - true_level).abs()
-    success = _cross_entropy(levels[..., -1] - levels[..., :-1].logsumexp(-1), (true_level == LEVELS).float())
+    done = levels[..., -1] - levels[..., :-1].logsumexp(-1)
+    success = _cross_entropy(done, (true_level == LEVELS).float())
     progress_loss = _mean_where_known(_cross_entropy(progress, true_progress), true_progress)
-    level_loss = ((entropy + 0.3 * distance + 0.3 * success) * weight).sum() / weight.sum().clamp(min=1)
-    return level_loss + 0.5 * progress_loss
+    not_done = (true_level == NOT_DONE).float()
+    not_done = not_done / not_done.sum(1, keepdim=True).clamp(min=1)
+    level_loss = ((entropy + 0.3 * distance + 0.3 * success) * weight + 0.5 * success * not_done).sum()
+    return level_loss / weight.sum().clamp(min=1) + 0.5 * progress_loss
 
 
 def displacement_loss(displacements: Tensor, true_displacements: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Every rollout rendered (plain, crowd, look, world, view), and the table of what is known of it."""
+"""Every Meta-World rollout rendered once, in one of five kinds, and the table of what is known of it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.models.pocket.inference import CLIP_FRAMES, pad_clip
 from rewardlab.training.holdout import recorded_split
-from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings
+from rewardlab.training.pocket import CAMERA_SHARES, CLEAN_KINDS, PocketSettings
 from rewardlab.training.pocket.rollouts import Rollout, Shard, draw_by_share, load_rollouts, shards_of
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import DISTRACTORS, place_distractors
@@ -44,10 +44,6 @@ from rewardlab.worlds.metaworld.tasks import OTHER_OBJECTS
 
 SceneEdits = tuple[tuple[str, tuple[float, ...]], ...]
 
-# Kinds of rendering: `plain` as it was; `crowd` among things of other tasks; `look` so with other shapes and colours;
-# `world` among others in a changed world; `view` is `plain` under a perturbation of the video.
-CLEAN_KINDS = ("plain", "crowd", "look")
-ROBUST_KINDS = (*CLEAN_KINDS, "world", "view")
 _FPS = 10.0  # that a clip claims to have
 _CATEGORY_SHARES = {"visual": 0.5, "domain": 0.1, "semantic": 0.25, "temporal": 0.15}  # of perturbations drawn
 _MAX_DRAWS = 6  # until a perturbation applies and its label is known
@@ -67,45 +63,37 @@ class PerturbedClip:
 class RenderedScene:
     """What a rendering shows beside the rollout: things with what could be asked of them, and the colours if others."""
 
+    kind: str = "plain"
     things: tuple[tuple[str, tuple[str, ...]], ...] = ()
     look: ObjectLook | None = None
     perturbed: PerturbedClip | None = None
 
 
-def render_all(settings: PocketSettings, kind: str, folder: Path) -> tuple[NDArray[np.uint8], list[RenderedScene]]:
-    """Render every rollout in one kind, and return the pixels and what they show.
-
-    The pixels are a file in `folder` that the workers fill together; delete it when it has been copied. Perturbed
-    clips are made of `plain`, which must still be there.
-    """
+def render_all(settings: PocketSettings, path: Path) -> list[RenderedScene]:
+    """Render every rollout into a new file of pixels, uint8 (rollouts, frames, H, W, 3), and return what they show."""
     shards = shards_of(settings)
     starts = np.cumsum([0, *(shard.count for shard in shards)])
-    frames = CLIP_FRAMES if kind == "view" else settings.frames_per_rollout
-    path = folder / f"{kind}.npy"
-    shape = (int(starts[-1]), frames, settings.size, settings.size, 3)
+    shape = (int(starts[-1]), max(settings.frames_per_rollout, CLIP_FRAMES), settings.size, settings.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    scenes: list[RenderedScene] = []
     placed = zip(shards, starts[:-1].tolist(), strict=True)
-    for found in map_items(partial(_render_shard, settings, kind, path), placed, settings.workers):
-        scenes += found
-    return np.load(path, mmap_mode="r"), scenes
+    found = map_items(partial(_render_shard, settings, path), placed, settings.workers)
+    return [scene for scenes in found for scene in scenes]
 
 
-def _render_shard(settings: PocketSettings, kind: str, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
+def _render_shard(settings: PocketSettings, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
     shard, start = placed
     pixels = np.load(path, mmap_mode="r+")
-    rollouts = load_rollouts(settings.out / "rollouts" / shard.name)
-    plain = np.load(path.with_name("plain.npy"), mmap_mode="r")
     scenes = []
-    replay = _replay(settings, shard) if kind == "view" else None
-    for index, rollout in enumerate(rollouts):
-        rng = rng_for(settings.seed, kind, shard.name, index)
-        if replay is None:
-            pixels[start + index], scene = _render(settings, kind, rollout, rng)
-        else:
-            episode = _episode(rollout, np.array(plain[start + index]), f"{shard.name}#{index}", rng)
-            pixels[start + index], clip = _perturbed(replay, episode, rng)
-            scene = RenderedScene(perturbed=clip)
+    for index, rollout in enumerate(load_rollouts(settings.out / "rollouts" / shard.name)):
+        rng = rng_for(settings.seed, "rendering", shard.name, index)
+        checked = shard.part == "check"
+        kind = ("plain", "crowd")[index % 2] if checked else draw_by_share(settings.rendered_kinds, rng)
+        frames, scene = _render(settings, "plain" if kind == "view" else kind, rollout, rng)
+        if kind == "view":
+            episode = _episode(rollout, frames, f"{shard.name}#{index}", rng)
+            frames, clip = _perturbed(_replay(settings, shard), episode, rng)
+            scene = RenderedScene(kind, perturbed=clip)
+        pixels[start + index, : len(frames)] = frames
         scenes.append(scene)
     return scenes
 
@@ -125,7 +113,7 @@ def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generato
         chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
         entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
         more = tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
-    scene = RenderedScene(things, draw_look(seed) if kind == "look" else None)
+    scene = RenderedScene(kind, things, draw_look(seed) if kind == "look" else None)
     try:
         return render_rollout(rollout.trajectory, frames, view, (*edits, *more), tiled=True), scene
     except NotApplicable:  # such as no room on the table for one object more
@@ -196,8 +184,9 @@ class RolloutTable:
     texts: tuple[tuple[str, ...], ...]  # phrasings of the task
     held_out_texts: tuple[tuple[str, ...], ...]
     counterfactuals: tuple[tuple[tuple[int, str, int], ...], ...]  # (frame, text, level at that frame)
-    scenes: Mapping[str, tuple[RenderedScene | None, ...]]  # by kind of rendering; None may not be shown
+    scenes: tuple[RenderedScene, ...]
     training: Ints  # the rollouts to train on
+    perturbed: Ints  # those to train on as a perturbation shows them
     checks: Ints  # the rollouts for validation
 
     @cached_property
@@ -224,25 +213,57 @@ class RolloutTable:
         return tuple(self.by_task)
 
 
-def of_fold(table: RolloutTable, unseen: tuple[str, ...]) -> RolloutTable:
-    """Return the table as a training may use it that never sees some tasks: no rollout, word or thing of them."""
+def read_rollout_table(settings: PocketSettings, scenes: list[RenderedScene]) -> RolloutTable:
+    """Read the rollouts of a folder, as they were rendered."""
+    shards = [shard for shard in shards_of(settings) for _ in range(shard.count)]
+    rollouts = [r for shard in shards_of(settings) for r in load_rollouts(settings.out / "rollouts" / shard.name)]
+    check = np.array([shard.part == "check" for shard in shards])
+    perturbed = np.array([scene.perturbed is not None for scene in scenes])
+    shown_as_it_was = np.array([scene.kind != "view" for scene in scenes])
+    paths = [r.trajectory for r in rollouts]
+    return RolloutTable(
+        tasks=tuple(shard.task for shard in shards),
+        progress=np.array([path.progress for path in paths], np.float32),
+        gripper_pos=np.array([path.gripper_pos for path in paths], np.float32),
+        object_pos=np.array([path.object_pos for path in paths], np.float32),
+        texts=tuple(r.texts for r in rollouts),
+        held_out_texts=tuple(r.held_out_texts for r in rollouts),
+        counterfactuals=tuple(r.counterfactuals for r in rollouts),
+        scenes=tuple(scenes),
+        training=np.flatnonzero(~check & shown_as_it_was),
+        perturbed=np.flatnonzero(perturbed),
+        checks=np.flatnonzero(check),
+    )
+
+
+def of_training(table: RolloutTable, unseen: tuple[str, ...], *, robust: bool) -> RolloutTable:
+    """Return the table as a training may use it that never sees some tasks: no rollout, word or thing of them.
+
+    One that is not robust sees no changed world and no perturbation either.
+    """
     unsaid = {text for task in unseen for lists in phrasings()[task].values() for text in lists}
     unsaid |= {OTHER_OBJECTS["coffee-button"][0]} if "coffee-pull" in unseen else set()
-    rows = table.training
 
-    def known_part(scene: RenderedScene | None) -> RenderedScene | None:
-        """Return what may be known of a scene; None where a thing stands in it that only unseen tasks have."""
-        if scene is None or any(set(DISTRACTORS[name].tasks) <= set(unseen) for name, _ in scene.things):
-            return None
+    def may_be_seen(row: int) -> bool:
+        scene = table.scenes[row]
+        strange = any(set(DISTRACTORS[name].tasks) <= set(unseen) for name, _ in scene.things)
+        said = scene.perturbed is not None and scene.perturbed.text in unsaid
+        return table.tasks[row] not in unseen and not strange and not said and (robust or scene.kind in CLEAN_KINDS)
+
+    def known_part(scene: RenderedScene) -> RenderedScene:
         things = tuple((name, tuple(task for task in asked if task not in unseen)) for name, asked in scene.things)
-        clip = None if scene.perturbed is None or scene.perturbed.text in unsaid else scene.perturbed
-        return replace(scene, things=things, perturbed=clip)
+        return replace(scene, things=things)
 
+    training, perturbed = (
+        np.array([row for row in rows.tolist() if may_be_seen(row)], np.int64)
+        for rows in (table.training, table.perturbed)
+    )
     return replace(
         table,
         counterfactuals=tuple(tuple(other for other in row if other[1] not in unsaid) for row in table.counterfactuals),
-        scenes={kind: tuple(map(known_part, found)) for kind, found in table.scenes.items()},
-        training=rows[[table.tasks[row] not in unseen for row in rows]],
+        scenes=tuple(map(known_part, table.scenes)),
+        training=training,
+        perturbed=perturbed,
     )
 
 

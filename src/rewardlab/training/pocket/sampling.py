@@ -1,20 +1,17 @@
-"""Which clip, words and labels a step shows, drawn ahead by loader workers; no torch."""
+"""Clips of Meta-World rollouts with the words and labels that a step shows; no torch."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, lru_cache, partial
+from functools import cache
 
 import numpy as np
 from numpy.random import Generator
-from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.errors import PlanError
-from rewardlab.core.seeding import pick, rng_for
-from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.core.seeding import pick
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces, pad_clip
-from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.instructions import (
     ClipPositions,
     names_a_colour,
@@ -25,7 +22,6 @@ from rewardlab.training.pocket.instructions import (
 from rewardlab.training.pocket.rendering import MIN_CLIP_FRAMES, Floats, Ints, RenderedScene, RolloutTable, levels_of
 from rewardlab.training.pocket.rollouts import draw_by_share
 from rewardlab.worlds.metaworld.instructions import (
-    CAPTION_WORDS,
     SYMMETRIC_TASKS,
     ask_for_distractor,
     caption,
@@ -50,7 +46,7 @@ CLIP_KINDS = {
 _FORWARD_KINDS = ("forward", "static", "hold")  # in a reversed clip only the words say what was to be done
 _INVERSE_KINDS = ("undone", "contrary")
 _MIN_UNDOABLE = 0.9  # progress from which a reversed rollout is the inverse task
-_RENAMED = 0.4  # fraction of clips in which the object gets another name; where it looks other, always
+_RENAMED = 0.2  # fraction of clips in which the object gets another name; where it looks other, always
 _MOST_DRAWS = 10_000  # of clips, until one may be shown
 
 
@@ -67,55 +63,33 @@ class SampledClip:
     matches_task: bool = False  # the text asks for what is done or begun, whatever words it uses for it
 
 
-@dataclass(frozen=True, eq=False)
-class TrainingExample:
-    """What a clip is drawn from: the table, a kind of rendering, and whether inverse instructions are given."""
-
-    table: RolloutTable
-    source: str
-    inverse_instructions: bool
-
-    def scene(self, row: int) -> RenderedScene | None:
-        """Return what the rendering shows of a rollout; None where it may not be shown."""
-        return self.table.scenes[self.source][row]
-
-
-def sample_clip(example: TrainingExample, rng: Generator) -> SampledClip:
-    """Draw a clip of any kind from the training rollouts."""
-    kinds = {k: s for k, s in CLIP_KINDS.items() if example.inverse_instructions or k not in _INVERSE_KINDS}
+def sample_clip(table: RolloutTable, rng: Generator, *, inverse: bool = True) -> SampledClip:
+    """Draw a clip of any kind from the training rollouts, some under the inverse instruction; some are perturbed."""
+    if len(table.perturbed) and rng.random() < len(table.perturbed) / (len(table.perturbed) + len(table.training)):
+        return _perturbed(table, rng)
+    kinds = {kind: share for kind, share in CLIP_KINDS.items() if inverse or kind not in _INVERSE_KINDS}
     kind = draw_by_share(kinds, rng)
     for _ in range(_MOST_DRAWS):
-        clip = _RELABELLED[kind](example, rng) if kind in _RELABELLED else _own_words(example, kind, rng)
+        clip = _RELABELLED[kind](table, rng) if kind in _RELABELLED else _own_words(table, kind, rng)
         if clip is not None:
             return clip
         kind = "forward" if rng.random() < 0.5 else kind
-    raise _nothing_to_show(example)
+    raise PlanError("no rendering of a seen task may be shown; simulate more rollouts or tasks")
 
 
-def _nothing_to_show(example: TrainingExample) -> PlanError:
-    return PlanError(f"no {example.source!r} rendering of a seen task may be shown; simulate more rollouts or tasks")
+def _perturbed(table: RolloutTable, rng: Generator) -> SampledClip:
+    row = int(table.perturbed[int(rng.integers(len(table.perturbed)))])
+    clip = table.scenes[row].perturbed
+    assert clip is not None  # or it would not be in that list
+    level = levels_of(clip.progress)
+    if not level.any():
+        level[CLIP_FRAMES - 1] = clip.level
+    return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
 
 
-def sample_perturbed_clip(example: TrainingExample, rng: Generator) -> SampledClip:
-    """Draw a perturbed clip with a known label."""
-    for _ in range(_MOST_DRAWS):
-        row = int(example.table.training[int(rng.integers(len(example.table.training)))])
-        scene = example.scene(row)
-        if scene is not None and scene.perturbed is not None:
-            clip = scene.perturbed
-            level = levels_of(clip.progress)
-            if not level.any():
-                level[CLIP_FRAMES - 1] = clip.level
-            return SampledClip(row, np.arange(CLIP_FRAMES), clip.text, clip.progress, level)
-    raise _nothing_to_show(example)
-
-
-def _own_words(example: TrainingExample, kind: str, rng: Generator) -> SampledClip | None:
-    table = example.table
+def _own_words(table: RolloutTable, kind: str, rng: Generator) -> SampledClip | None:
     row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=False)
-    scene = example.scene(row)
-    if scene is None:
-        return None
+    scene = table.scenes[row]
     frames, shown = _frame_order(kind, end, rng)
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     progress[:shown] = table.progress[row, frames[:shown]]
@@ -137,12 +111,11 @@ def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generat
     return text, ""
 
 
-def _other(example: TrainingExample, rng: Generator) -> SampledClip | None:
+def _other(table: RolloutTable, rng: Generator) -> SampledClip | None:
     """Ask for another thing that stands in the scene: nobody has touched it."""
-    table = example.table
     row, end = _row_and_end(table, pick(table.task_names, rng), rng, success=rng.random() < 0.5)
-    scene = example.scene(row)
-    asked = [] if scene is None else [task for _, tasks in scene.things for task in tasks]
+    scene = table.scenes[row]
+    asked = [task for _, tasks in scene.things for task in tasks]
     if not asked:
         return None
     text = ask_for_distractor(pick(asked, rng), "train", rng).text
@@ -171,26 +144,26 @@ def _row_and_end(table: RolloutTable, task: str, rng: Generator, *, success: boo
 def _forward(end: int, rng: Generator) -> tuple[Ints, int]:
     # The length is drawn whatever the level at the end.
     shown = CLIP_FRAMES if rng.random() < 0.8 else int(rng.integers(MIN_CLIP_FRAMES, CLIP_FRAMES))
-    return pad_clip(_between(0, end, shown, rng)), shown
+    return pad_clip(between(0, end, shown, rng)), shown
 
 
 def _frame_order(kind: str, end: int, rng: Generator) -> tuple[Ints, int]:
     """Return which frames a kind of clip shows, and how many of them before padding."""
     if kind == "reverse":
-        return _between(0, end, CLIP_FRAMES, rng)[::-1], CLIP_FRAMES
+        return between(0, end, CLIP_FRAMES, rng)[::-1], CLIP_FRAMES
     if kind == "rewind":
         forward, turn = int(rng.integers(6, 11)), int(rng.integers(0, end + 1))
-        parts = [_between(0, end, forward, rng), _between(turn, end, CLIP_FRAMES - forward, rng)[::-1]]
+        parts = [between(0, end, forward, rng), between(turn, end, CLIP_FRAMES - forward, rng)[::-1]]
         return np.concatenate(parts), CLIP_FRAMES
     if kind == "static":
         shown = int(rng.integers(1, CLIP_FRAMES + 1)) if rng.random() < 0.3 else CLIP_FRAMES
         return np.zeros(CLIP_FRAMES, np.int64), shown
     if kind == "hold":
-        return pad_clip(_between(0, end, int(rng.integers(5, 13)), rng)), CLIP_FRAMES
+        return pad_clip(between(0, end, int(rng.integers(5, 13)), rng)), CLIP_FRAMES
     return _forward(end, rng)
 
 
-def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
+def between(start: int, end: int, count: int, rng: Generator) -> Ints:
     """Return frame indices from start to end, evenly spaced, or now and then at a changing pace."""
     if rng.random() < 0.3 and count > 2:
         inner = np.sort(rng.uniform(start, end, count - 2)).round().astype(np.int64)
@@ -198,27 +171,24 @@ def _between(start: int, end: int, count: int, rng: Generator) -> Ints:
     return np.linspace(start, end, count).round().astype(np.int64)
 
 
-def _counterfactual(example: TrainingExample, rng: Generator) -> SampledClip | None:
-    table = example.table
+def _counterfactual(table: RolloutTable, rng: Generator) -> SampledClip | None:
     row = pick(table.by_task[pick(table.task_names, rng)], rng)
-    scene = example.scene(row)
-    if scene is None or scene.look is not None or not table.counterfactuals[row]:
+    scene = table.scenes[row]
+    if scene.look is not None or not table.counterfactuals[row]:
         return None
     end, text, level = pick(table.counterfactuals[row], rng)
     levels = np.zeros(CLIP_FRAMES, np.int64)
     levels[-1] = level
-    frames = _between(0, end, CLIP_FRAMES, rng)
+    frames = between(0, end, CLIP_FRAMES, rng)
     return SampledClip(row, frames, text, np.full(CLIP_FRAMES, np.nan, np.float32), levels)
 
 
-def _synthetic(example: TrainingExample, rng: Generator) -> SampledClip | None:
-    table, task = example.table, pick(example.table.task_names, rng)
+def _synthetic(table: RolloutTable, rng: Generator) -> SampledClip | None:
+    task = pick(table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=False)
-    scene = example.scene(row)
-    if scene is None:
-        return None
+    scene = table.scenes[row]
     start = int(rng.integers(0, max(1, end - MIN_CLIP_FRAMES))) if rng.random() < 0.3 else 0
-    frames = _between(start, end, CLIP_FRAMES, rng)
+    frames = between(start, end, CLIP_FRAMES, rng)
     if rng.random() < 0.3:
         frames = frames[::-1]
     gripper_pos, object_pos = (path[row, frames].astype(np.float64) for path in (table.gripper_pos, table.object_pos))
@@ -228,27 +198,27 @@ def _synthetic(example: TrainingExample, rng: Generator) -> SampledClip | None:
     return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
 
 
-def _undone(example: TrainingExample, rng: Generator) -> SampledClip | None:
+def _undone(table: RolloutTable, rng: Generator) -> SampledClip | None:
     """Show a finished task reversed, under the inverse instruction."""
-    drawn = _inverse(example, rng)
+    drawn = _inverse(table, rng)
     if drawn is None:
         return None
-    table, row, end = example.table, drawn.row, int(drawn.frames.max())
+    row, end = drawn.row, int(drawn.frames.max())
     if table.progress[row, end] < _MIN_UNDOABLE:
         return None
-    frames = _between(int(rng.integers(0, end // 2 + 1)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
+    frames = between(int(rng.integers(0, end // 2 + 1)) if rng.random() < 0.5 else 0, end, CLIP_FRAMES, rng)[::-1]
     left = (table.progress[row, frames] - LEVEL_STARTS[0]) / (table.progress[row, end] - LEVEL_STARTS[0])
     progress = (1 - left.clip(0, 1)).astype(np.float32)  # below level 2 the object is as it was
     said = _caption(table, row, frames, "")
     return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
 
 
-def _inverse(example: TrainingExample, rng: Generator) -> SampledClip | None:
+def _inverse(table: RolloutTable, rng: Generator) -> SampledClip | None:
     """Show what was done under the inverse instruction, from a rollout that came far enough for that to be clear."""
-    table, task = example.table, pick(example.table.task_names, rng)
+    task = pick(table.task_names, rng)
     row, end = _row_and_end(table, task, rng, success=True)
-    scene = example.scene(row)
-    if task in SYMMETRIC_TASKS or scene is None or table.levels[row, end] < 3:
+    scene = table.scenes[row]
+    if task in SYMMETRIC_TASKS or table.levels[row, end] < 3:
         return None
     text, name = _inverse_words(task, table.task_names, scene, rng)
     if not text or "{where}" in text:
@@ -271,7 +241,7 @@ def _inverse_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: 
     return ("", "") if other is None or names_a_colour(other.replace(name, "")) else (other, name)
 
 
-_RELABELLED: dict[str, Callable[[TrainingExample, Generator], SampledClip | None]] = {
+_RELABELLED: dict[str, Callable[[RolloutTable, Generator], SampledClip | None]] = {
     "other": _other,
     "counterfactual": _counterfactual,
     "synthetic": _synthetic,
@@ -285,86 +255,3 @@ def dictionary_words() -> tuple[str, ...]:
     """Return whole words of the vocabulary, to call objects by names that mean nothing here."""
     ids = load_word_pieces(WORD_VECTORS).ids
     return tuple(word for word in ids if word.isascii() and word.isalpha() and len(word) > 3)
-
-
-# Training batches: drawn by step from the rollout table, ahead of time where there are worker processes.
-
-_PREFETCH = 48  # batches that are drawn while the device is busy
-_LOADER_WORKERS = 12  # processes that draw them
-# Which rendering the pixels of a clip come from; `view` is a perturbed clip.
-_CLEAN_SHARES = {"plain": 0.35, "crowd": 0.35, "look": 0.3}
-_SCENES = ("crowd", "look", "world")  # in which things of other tasks stand
-_ROBUST_SHARES = {"plain": 0.2, "crowd": 0.2, "look": 0.2, "world": 0.15, "view": 0.25}
-
-
-@dataclass(frozen=True, eq=False)
-class Batch:
-    """The clips of one step: where their frames are, their texts, and their labels; nan and 0 are unknown."""
-
-    source: NDArray[np.object_]  # (B,)
-    row: Ints  # (B,): rollouts
-    frames: Ints  # (B, 16): frames of the rollout
-    piece_ids: Ints  # (B, 48): word pieces of the text, -1 for none
-    progress: Floats  # (B, 16)
-    level: Ints  # (B, 16)
-    displacements: Floats  # (B, 16, 7): of object and gripper since the first frame, and the distance between them
-    caption: Floats  # (B, words): which words describe what happened
-    matches_task: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
-
-
-def training_batches(settings: PocketSettings, training: Training, table: RolloutTable, start: int) -> Iterator[Batch]:
-    """Yield the batch of every step from `start` on; other processes draw them ahead where there are any."""
-    work, workers = partial(_draw_step, settings, training, table), min(settings.workers, _LOADER_WORKERS)
-    yield from map_items(work, range(start, settings.steps), workers, ahead=_PREFETCH)
-
-
-def _draw_step(settings: PocketSettings, training: Training, table: RolloutTable, step: int) -> Batch:
-    rng = rng_for(settings.seed, "lesson", training.variant, training.fold, step)
-    return draw_batch(settings, table, rng, robust=training.robust)
-
-
-def draw_batch(settings: PocketSettings, table: RolloutTable, rng: Generator, *, robust: bool) -> Batch:
-    """Draw a batch; it depends on the generator alone."""
-    shares = _ROBUST_SHARES if robust else _CLEAN_SHARES
-    left_out = _SCENES if "scenes" in settings.ablate else ()
-    kinds = np.array([kind for kind in shares if kind in table.scenes and kind not in left_out], dtype=object)
-    weights = np.array([shares[kind] for kind in kinds])
-    sources = rng.choice(kinds, size=settings.batch_size, p=weights / weights.sum())
-    clips = []
-    for source in sources:
-        example = TrainingExample(table, str(source), "inverse-instructions" not in settings.ablate)
-        clips.append((sample_perturbed_clip if source == "view" else sample_clip)(example, rng))
-    return make_batch(table, sources, clips)
-
-
-def make_batch(table: RolloutTable, sources: NDArray[np.object_], clips: list[SampledClip]) -> Batch:
-    """Return clips as the arrays of a batch."""
-    row, frames = np.array([clip.row for clip in clips]), np.stack([clip.frames for clip in clips])
-    known = np.minimum(frames, table.gripper_pos.shape[1] - 1)  # a perturbed clip may have more frames than were kept
-    gripper, thing = table.gripper_pos[row[:, None], known], table.object_pos[row[:, None], known]
-    distance = np.linalg.norm(gripper - thing, axis=2, keepdims=True)
-    displacements = np.concatenate([thing - thing[:, :1], gripper - gripper[:, :1], distance], axis=2)
-    return Batch(
-        source=sources,
-        row=row,
-        frames=frames,
-        piece_ids=np.stack([_piece_ids(clip.text) for clip in clips]),
-        progress=np.stack([clip.progress for clip in clips]),
-        level=np.stack([clip.level for clip in clips]),
-        displacements=np.where((sources == "view")[:, None, None], np.float32(np.nan), displacements),
-        caption=np.stack([_caption_words(clip.caption) for clip in clips]),
-        matches_task=np.array([clip.matches_task for clip in clips]),
-    )
-
-
-@lru_cache(maxsize=50_000)
-def _piece_ids(text: str) -> Ints:
-    return load_word_pieces(WORD_VECTORS).piece_ids(text)
-
-
-def _caption_words(text: str) -> Floats:
-    """Return which words a caption has; nan where there is no caption."""
-    if not text:
-        return np.full(len(CAPTION_WORDS), np.nan, np.float32)
-    words = set(text.replace(",", "").split())
-    return np.array([word in words for word in CAPTION_WORDS], np.float32)

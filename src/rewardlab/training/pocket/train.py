@@ -7,19 +7,28 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy.special import softmax
 from torch import Tensor, nn
 
 from rewardlab.core.episode import SUCCESS_THRESHOLD
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
+from rewardlab.metrics.rank_correlation import count_pairs
 from rewardlab.training.encoders import Dinov2, load_distillation_teacher
 from rewardlab.training.loop import TRAINED, Progress, Step, TrainingFiles
 from rewardlab.training.loop import fit as run_loop
 from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.calibration import Predictions, probe_all
-from rewardlab.training.pocket.frame_store import FrameStore, for_fold, gather_frames, gather_words, to_device
+from rewardlab.training.pocket.frame_store import (
+    FrameStore,
+    gather_changed_frames,
+    gather_frames,
+    gather_words,
+    shown_frames,
+    to_device,
+)
 from rewardlab.training.pocket.network import (
     NetworkConfig,
     NetworkOutput,
@@ -28,11 +37,10 @@ from rewardlab.training.pocket.network import (
     displacement_loss,
     distillation_loss,
     level_and_progress_loss,
+    network_config,
 )
-from rewardlab.training.pocket.rendering import of_fold
-from rewardlab.training.pocket.sampling import Batch, training_batches
+from rewardlab.training.pocket.sources import Batch, training_batches
 from rewardlab.training.processes import Processes
-from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 _LOG_EVERY = 100  # steps
 _EMA_DECAY, _EMA_EVERY = 0.99, 4  # of the averaged weights; every so many steps
@@ -40,24 +48,24 @@ _DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _DISTILLATION_WEIGHT = 0.2, 0.5, 1.0  # i
 _DISTILLATION_FRAMES = 128  # of a batch, whose pretrained features are predicted
 
 
-def fit(settings: PocketSettings, training: Training, everything: FrameStore) -> None:
+def fit(settings: PocketSettings, training: Training, store: FrameStore) -> None:
     """Train one network from its last checkpoint on, and write its averaged weights."""
     weights = settings.out / f"{training.name}.pt"
     if weights.exists():
         return
     torch.manual_seed(settings.seed)
-    store = for_fold(everything, of_fold(everything.table, unseen_tasks(training.fold)))
-    model, ema = (_initial_network(settings) for _ in range(2))
+    teacher = load_distillation_teacher(settings.dinov2, settings.device) if settings.dinov2 else None
+    network = network_config(training.variant, settings.size)
+    model, ema = (initial_network(settings, network, teacher) for _ in range(2))
     if settings.device != "cpu":  # the parts of the network are compiled
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot it
         model.image_encoder.compile()
         model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
     ema.load_state_dict(model.state_dict())
     config = OptimizerConfig(settings.lr, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
-    distills = settings.distill_from and "distillation" not in settings.ablate
-    teacher = load_distillation_teacher(settings.distill_from, settings.device) if distills else None
     optimizer = MasterAdamW(model, config, settings.device)
-    trainer = Trainer(settings, training, store, model, ema, config, optimizer, teacher)
+    distilled = teacher if network.channels and "distillation" not in settings.ablate else None
+    trainer = Trainer(settings, training, store, network, model, ema, config, optimizer, distilled)
     run_loop(
         trainer,
         TrainingFiles(settings.out / f"{training.name}.checkpoint", settings.out / f"{training.name}-curve.jsonl"),
@@ -78,9 +86,10 @@ def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
         print(f"{name} step {progress.step}: {values}", flush=True)
 
 
-def _initial_network(settings: PocketSettings) -> PocketNetwork:
+def initial_network(settings: PocketSettings, network: NetworkConfig, eyes: Dinov2 | None) -> PocketNetwork:
+    """Return a network before its training; the same settings draw the same weights."""
     torch.manual_seed(settings.seed + 1)
-    model = PocketNetwork(NetworkConfig(size=settings.size))
+    model = PocketNetwork(network, None if network.channels else eyes)
     model.to(settings.device)
     return model
 
@@ -92,6 +101,7 @@ class Trainer:
     settings: PocketSettings
     training: Training
     store: FrameStore
+    network: NetworkConfig
     model: PocketNetwork
     ema: PocketNetwork  # the averaged weights, which are validated and kept
     config: OptimizerConfig
@@ -99,17 +109,18 @@ class Trainer:
     teacher: Dinov2 | None
 
     def batches(self, start: int) -> Iterator[Batch]:
-        return training_batches(self.settings, self.training, self.store.table, start)
+        return training_batches(self.settings, self.training, self.store.sources, start)
 
     def step(self, number: int, batch: Batch) -> Step:
         """Take one optimizer step, and now and then average the weights."""
         rng = rng_for(self.settings.seed, "step", self.training.variant, number)
+        gather = gather_changed_frames if self.training.robust else gather_frames
         torch.manual_seed(int(rng.integers(2**31)))
         device = self.store.word_vectors.device
         self.model.train()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
-            frames, words = gather_frames(self.store, batch, rng), gather_words(self.store, batch, augment=True)
-            out = self.model(frames, *words)
+            frames, words = gather(self.store, batch, self.network), gather_words(self.store, batch, augment=True)
+            out = self.model(frames, *words, to_device(batch.video, self.store))
             losses = _losses(self, batch, out) | _distillation_losses(self, frames, out, rng)
         torch.stack(list(losses.values())).sum().backward()
         lr = learning_rate(number, self.settings.steps, self.config)
@@ -120,7 +131,7 @@ class Trainer:
 
     def validate(self) -> tuple[None, dict[str, float]]:
         """Write what the averaged weights predict for the probes, and return their scores; the last weights count."""
-        found = probe_all(self.settings, self.store, self.ema)
+        found = probe_all(self.settings, self.store, self.network, self.ema)
         path = self.settings.out / f"{self.training.name}-probes.npz"
         np.savez_compressed(path, **dict[str, Any](found))
         return None, _scores(self.settings, self.training, found)
@@ -138,8 +149,9 @@ class Trainer:
 
 def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Tensor]:
     """Return the weighted losses of what is said about a clip."""
-    names = ("progress", "level", "displacements", "caption")
-    progress, level, displacements, caption = (to_device(getattr(batch, name), trainer.store) for name in names)
+    shown = shown_frames(trainer.network)
+    labels = (batch.progress[:, shown], batch.level[:, shown], batch.displacements[:, shown], batch.caption)
+    progress, level, displacements, caption = (to_device(values, trainer.store) for values in labels)
     losses = {
         "levels": level_and_progress_loss(out.progress.float(), out.levels.float(), progress, level),
         "displacements": _DISPLACEMENT_WEIGHT * displacement_loss(out.displacements.float(), displacements),
@@ -174,15 +186,42 @@ def _update_ema(ema: nn.Module, model: nn.Module, decay: float) -> None:
 
 
 def _scores(settings: PocketSettings, training: Training, found: Predictions) -> dict[str, float]:
-    """Return the MAE of the level, averaged over tasks, and the accuracy of success, on seen and on unseen tasks."""
-    truth, tasks = found["own/level"], found["own/task"]
-    # The level that the models answer with: the median of its probabilities.
-    guess = 1 + (softmax(found["own/logits"], axis=1).cumsum(1) < 0.5).sum(1)
-    errors, right = np.abs(guess - truth), (guess >= SUCCESS_THRESHOLD) == (truth >= SUCCESS_THRESHOLD)
-    scores = {}
+    """Return the mean absolute error and success AUC of Meta-World tasks and the tabletop, and how often demonstrations
+    score higher whole and under their own instruction."""
+    tasks, scores = found["own/task"], dict[str, float]()
     for name, members in (("seen", settings.seen(training.fold)), ("unseen", settings.unseen(training.fold))):
-        groups = [errors[tasks == task] for task in members if (tasks == task).any()]
-        scores[f"{name} mae"] = float(np.mean([group.mean() for group in groups])) if groups else float("nan")
-        in_split = np.isin(tasks, members)
-        scores[f"{name} success"] = float(right[in_split].mean()) if in_split.any() else float("nan")
-    return scores
+        scores |= _error_and_auc(found, "own", np.isin(tasks, members), name)
+    if "tabletop/level" in found:
+        for what in np.unique(found["tabletop/task"]):
+            scores |= _error_and_auc(found, "tabletop", found["tabletop/task"] == what, f"tabletop {what}".strip())
+        scores["tabletop other"] = float(_median_level(found["tabletop_other/logits"]).mean())
+    if "demonstrations/level" in found:
+        whole = _expected_level(found["demonstrations/logits"])
+        for name in ("other", "half", "backwards"):
+            less = _expected_level(found[f"demonstrations_{name}/logits"])
+            several = np.tile(whole, len(less) // len(whole))
+            scores[f"own > {name}"] = float(((several > less) + 0.5 * (several == less)).mean())
+    return {name: value for name, value in scores.items() if np.isfinite(value)}
+
+
+def _error_and_auc(found: Predictions, probe: str, chosen: NDArray[np.bool_], name: str) -> dict[str, float]:
+    logits, truth, tasks = (found[f"{probe}/{what}"][chosen] for what in ("logits", "level", "task"))
+    error = np.abs(_median_level(logits) - truth)
+    of_tasks = [error[tasks == task].mean() for task in np.unique(tasks)]
+    pairs = count_pairs(
+        _expected_level(logits), (truth >= SUCCESS_THRESHOLD).astype(float), np.zeros(len(truth), int), 1
+    )
+    above = (pairs.alike - pairs.contrary)[0] / pairs.untied_truths[0] if pairs.untied_truths[0] else np.nan
+    return {
+        f"{name} mae": float(np.mean(of_tasks)) if of_tasks else float("nan"),
+        f"{name} auc": float(1 + above) / 2,
+    }
+
+
+def _median_level(logits: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the level that the models answer with: the median of its probabilities."""
+    return np.asarray(1 + (softmax(logits, axis=1).cumsum(1) < 0.5).sum(1))
+
+
+def _expected_level(logits: NDArray[np.float32]) -> NDArray[np.float64]:
+    return np.asarray(softmax(logits.astype(np.float64), axis=1) @ np.arange(1, 6))
