@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
 import pytest
 
+from rewardlab.data import open_dataset
 from rewardlab.models import name_model
 from tests.plans import stress_plan
 
@@ -37,6 +39,21 @@ def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
         command = [sys.executable, str(BENCHMARKS / "made_up_run.py"), words[0], str(tmp_path / "run"), *words[1:]]
         done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["300"]
+
+
+def test_nonsense_is_counted_by_level_flag_and_refusal() -> None:
+    nonsense = benchmark("nonsense")
+    real = list(open_dataset("sample-sim").episodes[:2])
+    counts = {
+        kind: nonsense.count_answers(name_model("pocket").build(), nonsense.nonsense_episodes(kind, 3, real))
+        for kind in ("noise", "letters")
+    }
+    assert all((clips, flagged, refused) == (3, 0, 0) for clips, _, flagged, refused in counts.values())
+    assert counts["letters"][1] == 3.0 != counts["noise"][1], "words that are no English give a uniform answer"
+    refusing = nonsense.count_answers(name_model("pocket").build(), [replace(real[0], instruction="?")])
+    assert refusing[0] == refusing[3] == 1
+    whole = nonsense.total([*counts.values(), refusing])
+    assert (whole[0], whole[3]) == (7, 1) and whole[1] == pytest.approx((counts["noise"][1] + 3) / 2)
 
 
 def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,6 +31,7 @@ FULL = ScoreInfo(
     prediction_set=(3, 4),
     set_coverage=0.9,
     novelty=0.25,
+    unfamiliar=True,
     disagreement=0.5,
     uncalibrated_level=3.5,
     member_levels={"pocket": 4.0, "length": 3.0},
@@ -125,6 +126,7 @@ def test_an_answer_without_info_or_with_more_than_is_known_is_taken() -> None:
         {"novelty": 0.5},
         ScoreInfo(novelty="high"),  # type: ignore[arg-type]
         ScoreInfo(novelty=True),
+        ScoreInfo(unfamiliar="no"),  # type: ignore[arg-type]
         ScoreInfo(disagreement=float("nan")),
         ScoreInfo(prediction_set=(5, 4)),
         ScoreInfo(prediction_set=(0,)),
@@ -143,10 +145,11 @@ def test_a_bad_info_of_a_model_is_a_failure(info: Any, answer: Answer) -> None:
 
 
 def test_numbers_of_any_kind_become_plain_ones() -> None:
-    info = ScoreInfo(prediction_set=np.array([4, 5]), novelty=np.float32(0.5))  # type: ignore[arg-type]
+    info = ScoreInfo(np.array([4, 5]), novelty=np.float32(0.5), unfamiliar=np.True_)  # type: ignore[arg-type]
     found = validate_answer(Score(3, info=info), 1).info
-    assert found == ScoreInfo(prediction_set=(4, 5), novelty=0.5)
+    assert found == ScoreInfo(prediction_set=(4, 5), novelty=0.5, unfamiliar=True)
     assert json.dumps(found.prediction_set) == "[4, 5]" and type(found.novelty) is float
+    assert found.unfamiliar is True
 
 
 class Writes:
@@ -201,4 +204,5 @@ def test_models_around_a_language_model_keep_its_text_and_its_cost() -> None:
 def test_people_read_what_is_known_in_one_line() -> None:
     text = describe_info(FULL)
     assert "prediction set 3, 4 (90% coverage)" in text and "pocket 4" in text and "guard: hold, risk 0.40" in text
-    assert describe_info(ScoreInfo()) == ""
+    assert text.startswith("unlike anything it was trained on; ") and "True" not in text
+    assert describe_info(ScoreInfo(unfamiliar=False)) == describe_info(ScoreInfo()) == ""

@@ -39,6 +39,7 @@ class ScoreInfo:
     prediction_set: tuple[int, ...] | None = None  # levels that hold the true one with probability `set_coverage`
     set_coverage: float | None = None
     novelty: float | None = None  # distance of the clip from the training data of the model
+    unfamiliar: bool | None = None  # whether the clip is unlike anything that the model was trained on
     disagreement: float | None = None  # standard deviation of the levels of the members of an ensemble
     uncalibrated_level: float | None = None  # the level before a calibration
     member_levels: dict[str, float] = field(default_factory=dict, hash=False)  # of an ensemble
@@ -144,6 +145,7 @@ def checked_info(info: object) -> ScoreInfo:
         None if info.prediction_set is None else _levels(info.prediction_set),
         _number_or_none("set_coverage", info.set_coverage, 0, 1),
         _number_or_none("novelty", info.novelty),
+        _flag_or_none("unfamiliar", info.unfamiliar),
         _number_or_none("disagreement", info.disagreement, 0, 4),
         _number_or_none("uncalibrated_level", info.uncalibrated_level, 1, 5),
         _numbers("member_levels", info.member_levels, 1, 5),
@@ -208,6 +210,12 @@ def _count_or_none(name: str, value: Any) -> int | None:
     return value
 
 
+def _flag_or_none(name: str, value: Any) -> bool | None:
+    if value not in (None, True, False):
+        raise ModelError(f"info.{name} must be true or false, got {str(value)[:60]!r}")
+    return None if value is None else bool(value)
+
+
 # The info of an answer as JSON holds it: what is not known is left out.
 
 
@@ -233,12 +241,12 @@ def _known_fields(kind: type[ScoreInfo] | type[GuardVerdict], content: object) -
 
 def describe_info(info: ScoreInfo) -> str:
     """Return what is known in one line of text, for people; empty where nothing is."""
-    parts = []
+    parts = ["unlike anything it was trained on"] if info.unfamiliar else []
     if info.prediction_set is not None:
         coverage = "" if info.set_coverage is None else f" ({100 * info.set_coverage:g}% coverage)"
         parts.append(f"prediction set {', '.join(map(str, info.prediction_set))}{coverage}")
     for name, value in vars(info).items():
-        if isinstance(value, float | int | str) and name != "set_coverage":
+        if isinstance(value, float | int | str) and name not in ("set_coverage", "unfamiliar"):
             parts.append(f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}")
     if info.member_levels or info.member_failures:
         levels = [f"{name} {level:g}" for name, level in info.member_levels.items()]

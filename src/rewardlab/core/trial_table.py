@@ -273,7 +273,7 @@ def trial_schema() -> "pyarrow.Schema":
         "severity": pa.int8(),
         "seed": pa.int64(),
         "truth_level": pa.int8(),
-        "truth_success": pa.bool_(),
+        **dict.fromkeys(("truth_success", "unfamiliar"), pa.bool_()),
         "truth_progress": numbers,
         "shown": pa.list_(pa.int32()),
         "level": pa.float64(),

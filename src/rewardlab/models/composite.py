@@ -228,7 +228,9 @@ class Ensemble:
             probs = vote_shares(levels, weights)
             level = weighted_median(levels, weights) if self.by == "median" else majority(levels, weights)
         progress = [score.progress for score in scores if score.progress is not None]
+        flags = [score.info.unfamiliar for score in scores if score.info.unfamiliar is not None]
         info = ScoreInfo(
+            unfamiliar=any(flags) if flags else None,
             disagreement=round(float(levels.std()), 4),
             member_levels={name: score.level for name, score in scored.items()},
             member_failures=failed,

@@ -32,6 +32,7 @@ class RewardStream:
     progress: float = field(default=0.0, init=False)
     level: float | None = field(default=None, init=False)  # None before the first score
     abstained: int = field(default=0, init=False)
+    unfamiliar: bool = field(default=False, init=False)  # the clip of the last score is unlike the model's training
     _clip: GrowingClip = field(init=False)
     _policy: FramePolicy = field(init=False)
     _gave_bonus: bool = field(default=False, init=False)
@@ -64,7 +65,7 @@ class RewardStream:
         if isinstance(answer, Failure):
             self.abstained += 1
             return
-        self.level = answer.level
+        self.level, self.unfamiliar = answer.level, answer.info.unfamiliar is True
         self.progress = _from_level(answer.level) if answer.progress is None else float(answer.progress[-1])
 
     def reward(self, *, ended: bool) -> float:

@@ -94,7 +94,7 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             self.stream.update(self.timed.answers([self.stream.episode()])[0])
         reward = self.stream.reward(ended=ended)
         noted = {"level": self.stream.level, "progress": self.stream.progress, "success": self.stream.succeeded}
-        noted |= {"env_reward": float(own), "abstained": self.stream.abstained}
+        noted |= {"abstained": self.stream.abstained, "unfamiliar": self.stream.unfamiliar, "env_reward": float(own)}
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
     def _frame(self, observation: Any) -> Frames:
@@ -148,6 +148,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
         for index in going_on:
             rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
+        noted |= {"unfamiliar": np.array([each.unfamiliar for each in self.streams])}
         if same_step:
             self._start(ended, frames)
         self._resetting = ended & (self._autoreset is AutoresetMode.NEXT_STEP)

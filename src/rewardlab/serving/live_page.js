@@ -56,6 +56,7 @@ function facts(session) {
   if (guard.decision) row("guard", guard.decision, guard.decision === "pass" ? "good" : "bad");
   const success = point.probabilities ? point.probabilities[4] : guard.success_probability;
   if (success !== undefined && success !== null) row("success", percent(success));
+  if (info.unfamiliar) row("warning", "unlike anything it was trained on", "bad");
   if (info.prediction_set) row("levels in the set", info.prediction_set.join(", "));
   if (info.novelty !== undefined) row("novelty", String(info.novelty));
   if (info.disagreement !== undefined) row("disagreement", String(info.disagreement));

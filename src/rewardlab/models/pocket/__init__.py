@@ -55,13 +55,14 @@ def _name(string: ModelString, variant: str) -> NamedModel:
         raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
     precision = choose_precision(stem)
     encoder = int8_image_encoder(stem) if precision == "int8" else image_encoder
+    optional = (familiar_images(stem),) if familiar_images(stem).exists() else ()
     try:
         tasks = read_facts(others[-1])["trained_tasks"]
     except (OSError, ValueError, KeyError, TypeError):  # what is wrong with them is said when the model is loaded
         tasks = ()
     return NamedModel(
         canonical_name(string, ()),
-        identity("pocket", {"precision": precision}, *map(path_digest, (word_vectors, encoder, *others))),
+        identity("pocket", {"precision": precision}, *map(path_digest, (word_vectors, encoder, *others, *optional))),
         False,
         partial(_build, stem, precision),
         caveat="It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little.",
@@ -97,6 +98,11 @@ _DOT_PRODUCTS = frozenset(("avx512_vnni", "avx_vnni", "asimddp"))
 def int8_image_encoder(stem: Path) -> Path:
     """Return where a variant has the int8 graph of its image encoder; not every variant has one."""
     return stem.with_name(f"{stem.name}.image_encoder.int8.onnx")
+
+
+def familiar_images(stem: Path) -> Path:
+    """Return where a variant has the mean image tokens of training clips; not every variant has them."""
+    return stem.with_name(f"{stem.name}.familiar_images.npy")
 
 
 def choose_precision(stem: Path) -> Precision:

@@ -26,6 +26,7 @@ from rewardlab.models.pocket import (
     INT8_VARIABLE,
     Precision,
     choose_precision,
+    familiar_images,
     int8_image_encoder,
     read_facts,
     variant_files,
@@ -183,14 +184,56 @@ def unit_length(states: Floats) -> Floats:
 
 
 def load_training_embeddings(path: Path) -> Floats:
-    """Read the states of training clips, float16 (N, width) in a .npy file."""
+    """Read the states of training clips, float16 (N, width) in a .npy file, and scale each to length 1."""
+    return unit_length(_load_rows(path))
+
+
+def _load_rows(path: Path) -> Floats:
     try:
         states = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
         raise ModelError(f"{path} is not a file of training states ({error}); export the model again") from error
     if states.ndim != 2 or not len(states) or states.dtype != np.float16 or not np.isfinite(states).all():
         raise ModelError(f"{path} must hold finite float16 rows of one width, got {states.dtype} {states.shape}")
-    return unit_length(states.astype(np.float32))
+    return np.asarray(states, np.float32)
+
+
+# The flag of a clip that is unlike anything in training. Novelty tells nonsense poorly, since a state has read the
+# instruction; the mean image token of a clip tells it well. A variant says in its JSON file above which distance it
+# flags (`unfamiliar_above`) and which share of familiar clips that flags (`false_alarms`).
+
+_LEAST_KNOWN = 0.5  # share of English words under which an instruction is unlike any in training
+_STILL_FRAMES = 8  # frames without any change that show a still picture; an arm at rest moves a little
+
+
+def mean_image_token(tokens: Sequence[Floats] | Floats) -> Floats:
+    """Return the mean over the frames and places of a clip, (width,)."""
+    mean: Floats = np.mean([frame.mean(axis=0) for frame in tokens], axis=0)
+    return mean
+
+
+def image_ood_score(means: Floats, familiar: Floats) -> Doubles:
+    """Return how far mean image tokens (n, width) are from their nearest familiar ones (N, width).
+
+    It is the mean distance to the five nearest, in standard deviations of the familiar ones per column.
+    """
+    count, width = min(_NEIGHBOURS, len(familiar)), familiar.shape[1]
+    centre, scale = familiar.mean(axis=0, dtype=np.float64), familiar.std(axis=0, dtype=np.float64) + 1e-6
+    here, there = (means - centre) / scale, (familiar - centre) / scale
+    squares = (here**2).sum(axis=1)[:, None] + (there**2).sum(axis=1) - 2 * np.einsum("nd,fd->nf", here, there)
+    nearest = np.partition(squares, count - 1, axis=1)[:, :count]
+    distance: Doubles = np.sqrt(np.maximum(nearest, 0) / width).mean(axis=1)
+    return distance
+
+
+def flag_threshold(familiar: Doubles, false_alarms: float) -> float:
+    """Return the distance above which at most this share of familiar clips lies."""
+    return float(np.quantile(familiar, 1 - false_alarms, method="higher"))
+
+
+def _is_still(tokens: Sequence[Floats]) -> bool:
+    """Tell whether a clip of some length shows the same picture in every frame."""
+    return len(tokens) >= _STILL_FRAMES and all(np.array_equal(frame, tokens[0]) for frame in tokens[1:])
 
 
 # ONNX sessions. The threads inside onnxruntime speed up one clip only a little: its operations are too small. So a
@@ -257,11 +300,13 @@ _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame is bl
 
 @dataclass(frozen=True)
 class PocketSettings:
-    """What was fixed after training: the side of a frame, the calibration, and the conformal threshold."""
+    """What was fixed after training: the side of a frame, the calibration, the conformal threshold, and the flag."""
 
     size: int
     calibration: NoveltyCalibration
     conformal: float  # a level belongs to the 90 % prediction set if its probability is at least this
+    unfamiliar_above: float | None = None  # distance from training above which a clip is flagged; None: none is flagged
+    familiar_images: Floats | None = None  # mean image tokens of training clips; None: the distance is the novelty
 
 
 @dataclass(eq=False)
@@ -309,15 +354,33 @@ class PocketRewardModel:
         calibration = self.settings.calibration
         novelty = knn_ood_score(states[last], calibration.familiar)
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
+        flags = self._flags(tokens, texts, novelty)
         return [
-            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), text, length)
+            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), flags[i], text, length)
             for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths, strict=True))
         ]
 
-    def _score(self, progress: Floats, probs: Doubles, novelty: float, text: str, length: int) -> Score:
+    def _flags(self, tokens: Sequence[Sequence[Floats]], texts: list[str], novelty: Doubles) -> list[bool | None]:
+        """Tell of each clip whether its pictures or its words are unlike training, or whether it is a still picture."""
+        above, familiar = self.settings.unfamiliar_above, self.settings.familiar_images
+        if above is None:
+            return [None] * len(tokens)
+        if familiar is None:
+            distance = novelty
+        else:
+            distance = image_ood_score(np.stack([mean_image_token(clip) for clip in tokens]), familiar)
+        return [
+            bool(far > above) or self.vocabulary.known_share(text) < _LEAST_KNOWN or _is_still(clip)
+            for far, text, clip in zip(distance, texts, tokens, strict=True)
+        ]
+
+    def _score(
+        self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, text: str, length: int
+    ) -> Score:
         known_share = self.vocabulary.known_share(text)
-        if known_share < 0.5:  # hardly a word is English: move towards the uniform distribution
-            probs = 2 * known_share * probs + (1 - 2 * known_share) / len(probs)
+        if known_share < _LEAST_KNOWN:  # move towards the uniform distribution
+            trust = known_share / _LEAST_KNOWN
+            probs = trust * probs + (1 - trust) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
@@ -330,6 +393,7 @@ class PocketRewardModel:
                 prediction_set=prediction_set or (min(level, 5),),
                 set_coverage=_SET_COVERAGE,
                 novelty=round(novelty, 4),
+                unfamiliar=unfamiliar,
                 precision=None if self.precision == "float32" else self.precision,
             ),
         )
@@ -387,7 +451,7 @@ class StreamingScorer:
 def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardModel:
     """Load a variant, in the precision of this processor unless one is given; OMP_NUM_THREADS limits its threads."""
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
-    values = _read_settings(settings, load_training_embeddings(familiar_states))
+    values = _read_settings(settings, load_training_embeddings(familiar_states), familiar_images(stem))
     here = choose_precision(stem)
     if precision == "int8" and here != "int8":  # it would overflow
         raise ModelError(
@@ -404,20 +468,33 @@ def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardM
             f"{temporal_encoder} must give progress, levels and states of width {width}, got {shapes}; "
             "was it exported by an older rewardlab? export it again"
         )
+    images, width = values.familiar_images, clip_graph.whole.get_inputs()[0].shape[-1]  # of the image tokens
+    if images is not None and images.shape[1] != width:
+        raise ModelError(
+            f"{familiar_images(stem)} must hold mean image tokens of width {width}, got {images.shape[1]}; "
+            "export the model again"
+        )
     return PocketRewardModel(values, load_word_pieces(word_vectors), frame_graph, clip_graph, precision)
 
 
-def _read_settings(path: Path, familiar: Floats) -> PocketSettings:
+def _read_settings(path: Path, familiar: Floats, images: Path) -> PocketSettings:
     try:
         facts = read_facts(path)
         weight, bias = (np.asarray(facts["calibration"][part], dtype=np.float64) for part in ("weight", "bias"))
+        above = facts.get("unfamiliar_above")
         found = PocketSettings(
-            int(facts["size"]), NoveltyCalibration(weight, bias, familiar), float(facts["conformal"])
+            int(facts["size"]),
+            NoveltyCalibration(weight, bias, familiar),
+            float(facts["conformal"]),
+            None if above is None else float(above),
+            None if above is None or not images.exists() else _load_rows(images),
         )
     except (OSError, ValueError, KeyError, TypeError, OverflowError) as error:
         raise ModelError(f"{path} is no settings file of pocket ({type(error).__name__}: {error})") from error
     if not 8 <= found.size <= _MAX_SIDE:
         raise ModelError(f"{path} must have a size from 8 to {_MAX_SIDE}, got {found.size}")
+    if above is not None and not np.isfinite(float(above)):
+        raise ModelError(f"{path} must have a finite number as unfamiliar_above, got {above}; export the model again")
     finite = np.isfinite([*weight.flat, *bias.flat, found.conformal]).all()
     if weight.shape != (FEATURES, LEVELS) or bias.shape != (LEVELS,) or not finite:
         raise ModelError(

@@ -19,7 +19,6 @@ from rewardlab.models.pocket.inference import resize_frames
 
 Colour = tuple[int, ...]
 Floats = NDArray[np.float64]
-Point = tuple[int, int]
 
 _SKIN = np.array([[255, 219, 190], [234, 192, 156], [198, 146, 104], [141, 92, 60], [92, 58, 40]])  # from light to dark
 _BARS = np.array([[r, g, b] for g in (191, 0) for r in (191, 0) for b in (191, 0)], np.uint8)  # in their usual order
@@ -87,22 +86,22 @@ def _talking_head(rng: Generator, count: int, size: int) -> Frames:
     blinks = rng.random(count) < 0.12
     found = []
     for (x, y), mouth, blink in zip(middle + sway, speaks, blinks, strict=True):
+        lid = 0.03 if blink else 0.1
+        parts = [  # ellipses from back to front: place and radii in radii of the face, colour
+            (0, 2.3, 2.3, 1.1, shirt),
+            (0, 1.1, 0.45, 0.6, _as_colour(skin * 0.85)),
+            (0, -0.25, 1.12, 1, _as_colour(hair)),
+            (0, 0, 1, 1, _as_colour(skin)),
+            *((side, -0.15, 0.2, lid, (250, 250, 250)) for side in (-0.4, 0.4)),
+            *((side, -0.15, 0.09, lid, eyes) for side in (-0.4, 0.4)),
+            (0, 0.18, 0.1, 0.16, _as_colour(skin * 0.9)),
+            (0, 0.52, 0.38, 0.05 + 0.15 * mouth, lips),
+        ]
         frame = room.copy()
-
-        def ellipse(dx: float, dy: float, width: float, height: float, colour: Colour, frame: Any = frame) -> None:
-            centre = (round(x + dx * wide), round(y + dy * high))
-            axes = (max(1, round(width * wide)), max(1, round(height * high)))
-            cv2.ellipse(frame, centre, axes, 0, 0, 360, colour, -1, cv2.LINE_AA)
-
-        ellipse(0, 2.3, 2.3, 1.1, shirt)
-        ellipse(0, 1.1, 0.45, 0.6, _as_colour(skin * 0.85))
-        ellipse(0, -0.25, 1.12, 1.0, _as_colour(hair))
-        ellipse(0, 0, 1, 1, _as_colour(skin))
-        for side in (-0.4, 0.4):
-            ellipse(side, -0.15, 0.2, 0.03 if blink else 0.1, (250, 250, 250))
-            ellipse(side, -0.15, 0.09, 0.03 if blink else 0.09, eyes)
-        ellipse(0, 0.18, 0.1, 0.16, _as_colour(skin * 0.9))
-        ellipse(0, 0.52, 0.38, 0.05 + 0.15 * mouth, lips)
+        for right, down, width, height, colour in parts:
+            place = (round(x + right * wide), round(y + down * high))
+            radii = (max(1, round(width * wide)), max(1, round(height * high)))
+            cv2.ellipse(frame, place, radii, 0, 0, 360, colour, -1, cv2.LINE_AA)
         found.append(frame)
     return _with_sensor_noise(np.stack(found), rng.uniform(0, 5), rng)
 

@@ -1,0 +1,178 @@
+"""The flag of a clip that is unlike anything in training: wherever people look, and only with a threshold."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rewardlab.core.episode import Episode, episode_from_frames, with_frames
+from rewardlab.core.errors import ModelError
+from rewardlab.core.seeding import rng_for
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.models import name_model
+from rewardlab.models.composite import Ensemble
+from rewardlab.models.pocket import WEIGHTS, familiar_images, variant_files
+from rewardlab.models.pocket.inference import (
+    PocketRewardModel,
+    flag_threshold,
+    image_ood_score,
+    mean_image_token,
+    open_pocket,
+)
+from rewardlab.training.pocket.nonsense import UNSEEN_KINDS, nonsense_clip, random_letters
+from tests.command_here import run_here
+from tests.conftest import moving_square
+
+SENTENCE = "unlike anything it was trained on"
+LOW, HIGH = 1e-6, 1.9  # of the distance of states, which is 0 to 2
+
+
+def copy_variant(folder: Path, **changed: Any) -> Path:
+    """Return the stem of a copy of the shipped model with some entries of its settings changed."""
+    for path in variant_files(WEIGHTS / "pocket")[1:]:
+        shutil.copy(path, folder / path.name)
+    settings = folder / "pocket.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | changed))
+    return folder / "pocket"
+
+
+@pytest.fixture(scope="module")
+def flagging(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that flags whatever is not a copy of a training clip."""
+    return copy_variant(tmp_path_factory.mktemp("low"), unfamiliar_above=LOW, false_alarms=1.0)
+
+
+@pytest.fixture(scope="module")
+def clips() -> list[Episode]:
+    shown = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample-sim").episodes]
+    return [with_frames(each, each.frames) for each in shown]
+
+
+def flags(model: PocketRewardModel, episodes: list[Episode]) -> list[bool | None]:
+    return [answer.info.unfamiliar for answer in model.score(episodes)]
+
+
+def test_a_variant_without_a_threshold_flags_nothing(clips: list[Episode]) -> None:
+    letters = episode_from_frames(clips[0].frames, "qxv zzkw")
+    assert flags(open_pocket(WEIGHTS / "pocket"), [clips[0], letters]) == [None, None]
+
+
+def test_a_clip_is_flagged_above_the_threshold_and_not_below_it(
+    flagging: Path, tmp_path: Path, clips: list[Episode]
+) -> None:
+    assert flags(open_pocket(flagging), clips[:3]) == [True] * 3
+    assert flags(open_pocket(copy_variant(tmp_path, unfamiliar_above=HIGH)), clips[:3]) == [False] * 3
+
+
+def test_letters_and_a_still_picture_are_flagged_however_near_they_are(tmp_path: Path, clips: list[Episode]) -> None:
+    model = open_pocket(copy_variant(tmp_path, unfamiliar_above=HIGH))
+    clip, text = clips[0].frames, clips[0].instruction
+    letters = episode_from_frames(clip, random_letters(rng_for(0)))
+    still, short = (episode_from_frames(clip[:1].repeat(count, axis=0), text) for count in (16, 2))
+    nearly = still.frames.copy()
+    nearly[-1, 60:68, 60:68] = 0
+    assert flags(model, [letters, still, short, episode_from_frames(nearly, text)]) == [True, True, False, False]
+
+
+def test_the_words_of_real_instructions_are_known(tmp_path: Path) -> None:
+    words = open_pocket(copy_variant(tmp_path, unfamiliar_above=HIGH)).vocabulary
+    texts = [episode.instruction for name in ("sample", "sample-sim") for episode in open_dataset(name).episodes]
+    assert min(words.known_share(text) for text in texts) >= 0.5
+    assert max(words.known_share(random_letters(rng_for(seed))) for seed in range(50)) < 0.5
+
+
+def test_mean_image_tokens_tell_nonsense_from_clips_of_the_same_world(tmp_path: Path, clips: list[Episode]) -> None:
+    stem = copy_variant(tmp_path)
+    plain = open_pocket(stem)
+    known, held_out = clips[::2], clips[1::6]
+    means = np.stack([mean_image_token(tokens) for tokens in plain.encode_frames([clip.frames for clip in known])])
+    np.save(familiar_images(stem), means.astype(np.float16))
+    parts = np.arange(len(means)) % 5
+    apart = np.concatenate([image_ood_score(means[parts == part], means[parts != part]) for part in range(5)])
+    copy_variant(tmp_path, unfamiliar_above=flag_threshold(apart, 0.05), false_alarms=0.05)
+    model = open_pocket(stem)
+    nonsense = [
+        episode_from_frames(nonsense_clip(kind, rng_for(seed, kind), 16, 128), clips[seed].instruction)
+        for kind in UNSEEN_KINDS
+        for seed in range(2)
+    ]
+    assert all(flags(model, nonsense))
+    assert np.mean([flag is True for flag in flags(model, held_out)]) <= 0.2
+    stream = model.stream(held_out[0].instruction)
+    live = [stream.add_frame(frame).info.unfamiliar for frame in held_out[0].frames]
+    assert live[-1] == flags(model, held_out[:1])[0]
+
+
+def test_the_images_of_training_are_part_of_the_identity_and_are_checked(tmp_path: Path) -> None:
+    stem = copy_variant(tmp_path, unfamiliar_above=1.0)
+    before = name_model(f"pocket:{stem}").fingerprint
+    np.save(familiar_images(stem), np.ones((4, 3), np.float16))
+    assert name_model(f"pocket:{stem}").fingerprint != before
+    with pytest.raises(ModelError, match="must hold mean image tokens of width 128, got 3"):
+        open_pocket(stem)
+
+
+@pytest.mark.parametrize("above", ["high", float("nan"), [1]])
+def test_a_threshold_that_is_no_number_is_refused(tmp_path: Path, above: Any) -> None:
+    with pytest.raises(ModelError, match=r"pocket\.json .*(unfamiliar_above|no settings file)"):
+        open_pocket(copy_variant(tmp_path, unfamiliar_above=above))
+
+
+def test_at_most_the_stated_share_of_familiar_clips_is_above_the_threshold() -> None:
+    for count in (3, 19, 100, 1000):
+        distances = rng_for(count).random(count)
+        above = flag_threshold(distances, 0.05)
+        assert (distances > above).mean() <= 0.05 and (distances >= above).mean() > 0.05 - 1 / count
+
+
+def test_images_are_as_far_as_their_deviations_say() -> None:
+    familiar = np.array([[1.0, 100.0], [-1.0, -100.0]] * 3, np.float32)
+    near, far = image_ood_score(np.array([[1.0, 100.0], [11.0, 1100.0]], np.float32), familiar)
+    assert (near, far) == pytest.approx((0.8, 10.8), abs=1e-3)  # three of the five nearest are 0 or 10 away, two 2 more
+
+
+def test_score_shows_the_flag_in_the_terminal_and_in_json(flagging: Path, tiny_data: Path) -> None:
+    for model, flagged in ((f"pocket:{flagging}", True), ("pocket", False)):
+        words = ("score", model, str(tiny_data / "arm/a.mp4"), "open the drawer")
+        assert (SENTENCE in " ".join(run_here(*words).stdout.split())) is flagged
+        (clip,) = json.loads(run_here(*words, "--json").stdout)["clips"]
+        assert clip["info"].get("unfamiliar") is (True if flagged else None)
+
+
+def test_the_server_answers_with_the_flag(flagging: Path) -> None:
+    pytest.importorskip("fastapi")
+    from tests.serving.loopback_server import reward_server
+
+    buffer = io.BytesIO()
+    np.save(buffer, moving_square("a", count=8, size=16))
+    for stem, flag in ((flagging, True), (WEIGHTS / "pocket", None)):
+        with reward_server("pocket", open_pocket(stem)) as client:
+            reply = client.post("/v1/score", files={"clip": buffer.getvalue()}, data={"instruction": "push"})
+            assert reply.json()["info"].get("unfamiliar") is flag
+
+
+def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path) -> None:
+    gymnasium = pytest.importorskip("gymnasium")
+    from rewardlab.rl.reward_stream import RewardStream
+    from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
+    from tests.rl.test_wrapper import Corridor
+
+    for stem, flag in ((flagging, True), (WEIGHTS / "pocket", False)):
+        env = ModelReward(Corridor(), f"pocket:{stem}", RewardStream("go right"))
+        env.reset(seed=0)
+        assert env.step(1)[4][INFO]["unfamiliar"] is flag
+        vector = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), f"pocket:{stem}", env.stream)
+        vector.reset(seed=0)
+        assert vector.step(np.array([1, 0]))[4][INFO]["unfamiliar"].tolist() == [flag, flag]
+
+
+def test_an_ensemble_is_flagged_where_one_of_its_members_is(flagging: Path, clips: list[Episode]) -> None:
+    low, plain = open_pocket(flagging), open_pocket(WEIGHTS / "pocket")
+    for members, flag in (((low, plain), True), ((plain, plain), None)):
+        (answer,) = Ensemble(("a", "b"), members, "mean", (1.0, 1.0)).score(clips[:1])
+        assert answer.info.unfamiliar is flag
