@@ -108,10 +108,25 @@ def gather_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> Ten
     return resized(_gathered(store, batch, config), config.size)
 
 
-def gather_changed_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
-    """Return the pixels of the videos, each cropped, turned, coloured, blurred and given noise; simulated ones less."""
+def gather_changed_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> tuple[Tensor, Tensor]:
+    """Return the pixels of the videos, each cropped, turned, coloured, blurred and given noise; simulated ones less.
+
+    And where the places of the batch are in them.
+    """
     mild = to_device((batch.source == "metaworld").astype(np.float32), store)
-    return change_pixels(_gathered(store, batch, config), config.size, mild)
+    frames, matrix = change_pixels(_gathered(store, batch, config), config.size, mild)
+    return frames, moved_places(gather_places(store, batch, config), matrix[to_device(batch.video, store)])
+
+
+def gather_places(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
+    """Return the places of the batch in the frames that a network looks at, (B, T, 4)."""
+    return to_device(batch.places[:, shown_frames(config)], store)
+
+
+def moved_places(places: Tensor, matrix: Tensor) -> Tensor:
+    """Return where places (B, T, 4) come to be if pictures are made through matrices (B, 2, 3) from new to old."""
+    turn, shift = matrix[:, None, :, :2].inverse(), matrix[:, None, :, 2]
+    return torch.cat([(turn @ (part - shift)[..., None])[..., 0] for part in places.split(2, dim=-1)], dim=-1)
 
 
 def shown_frames(config: NetworkConfig) -> NDArray[np.int64]:
@@ -139,8 +154,11 @@ def resized(frames: Tensor, size: int) -> Tensor:
     return small.round().byte().permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])
 
 
-def change_pixels(frames: Tensor, size: int, mild: Tensor) -> Tensor:
-    """Return videos uint8 (V, T, H, W, 3) of side `size` after changes of their own; less of them where `mild` is 1."""
+def change_pixels(frames: Tensor, size: int, mild: Tensor) -> tuple[Tensor, Tensor]:
+    """Return videos uint8 (V, T, H, W, 3) of side `size` after changes of their own; less of them where `mild` is 1.
+
+    And the matrices (V, 2, 3) by which each place in the new pictures comes from one in the old.
+    """
     count, times, device = len(frames), frames.shape[1], frames.device
 
     def drawn(low: float, high: float, *shape: int) -> Tensor:
@@ -157,7 +175,8 @@ def change_pixels(frames: Tensor, size: int, mild: Tensor) -> Tensor:
     cosine, sine = torch.cos(angle) * scale, torch.sin(angle) * scale
     rows = (torch.stack([cosine * stretch, -sine, right], 1), torch.stack([sine, cosine / stretch, down], 1))
     flat = frames.permute(0, 1, 4, 2, 3).flatten(1, 2).float()
-    grid = functional.affine_grid(torch.stack(rows, 1), [count, flat.shape[1], size, size], align_corners=False)
+    matrix = torch.stack(rows, 1)
+    grid = functional.affine_grid(matrix, [count, flat.shape[1], size, size], align_corners=False)
     x = (
         functional.grid_sample(flat, grid, padding_mode="reflection", align_corners=False).unflatten(1, (times, 3))
         / 255
@@ -183,7 +202,7 @@ def change_pixels(frames: Tensor, size: int, mild: Tensor) -> Tensor:
         some = functional.interpolate(functional.interpolate(some, size=small, mode="area"), size=size, mode="bilinear")
         x[coarse] = some.unflatten(0, (-1, times))
     x = x + torch.randn_like(x) * wide(drawn(0, 0.06) * often(0.4))
-    return (x.clamp(0, 1) * 255).round().byte().permute(0, 1, 3, 4, 2)
+    return (x.clamp(0, 1) * 255).round().byte().permute(0, 1, 3, 4, 2), matrix
 
 
 def gather_words(store: FrameStore, batch: Batch, *, augment: bool) -> tuple[Tensor, Tensor]:

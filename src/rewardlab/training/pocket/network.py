@@ -14,6 +14,7 @@ from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS
 LEVELS = 5
 LARGE_FRAMES = 8  # of a clip that pocket-large looks at
 _LATENTS = 4  # queries beside the words
+MOVES = 5  # how far the asked thing and the hand have moved in the picture, and the distance between them
 DISPLACEMENTS = 7  # how far the object and the gripper have moved along three axes, and the distance between them
 
 
@@ -168,10 +169,12 @@ class TemporalEncoder(nn.Module):
         self.displacements = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, DISPLACEMENTS))
         self.caption = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, len(CAPTION_WORDS)))
         self.eyes = nn.Linear(channels, EYES_WIDTH)
+        self.where_query, self.where_key = nn.Linear(width, width), nn.Linear(width, width)
+        self.moves = nn.Sequential(nn.LayerNorm(width), nn.Linear(width, MOVES))
 
     def forward(self, tokens: Tensor, words: Tensor, known: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return progress logits (B, T), level logits (B, T, 5) and states for tokens (B, T, tokens, channels)."""
-        states = self.encode(tokens, words, known)
+        states, _ = self.encode(tokens, words, known)
         return (*self.predict(states), states)
 
     def predict(self, states: Tensor) -> tuple[Tensor, Tensor]:
@@ -179,8 +182,13 @@ class TemporalEncoder(nn.Module):
         out: Tensor = self.output(states)
         return out[..., 0], out[..., 1:]
 
-    def encode(self, tokens: Tensor, words: Tensor, known: Tensor, video: Tensor | None = None) -> Tensor:
-        """Return the state after every frame, (B, T, width); `video` says whose tokens each text is about."""
+    def encode(
+        self, tokens: Tensor, words: Tensor, known: Tensor, video: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """Return the state after every frame, (B, T, width), and how likely each token shows what is asked for.
+
+        `video` says whose tokens each text is about.
+        """
         fused = self._fuse(tokens)
         fused = fused if video is None else fused[video]
         frames = fused.shape[1]
@@ -197,7 +205,8 @@ class TemporalEncoder(nn.Module):
         said = _mean_of(read[:, :, _LATENTS:].flatten(0, 1), known[:, None].expand(-1, frames, -1).flatten(0, 1))
         parts = [read[:, :, :_LATENTS].flatten(2), said.unflatten(0, (-1, frames)), fused.mean(2), mean_text]
         x: Tensor = self.sequence(self.frame_projection(torch.cat(parts, dim=-1)) + self.frame_positions)
-        return x
+        where = (self.where_key(fused) @ self.where_query(read[:, :, 0])[..., None])[..., 0]
+        return x, where * where.new_tensor(read.shape[-1]).rsqrt()
 
     def _fuse(self, tokens: Tensor) -> Tensor:
         """Return what each place of a frame shows now, at first, before, and how far it differs from the first."""
@@ -244,6 +253,8 @@ class NetworkOutput:
     caption: Tensor  # logits (B, words)
     tokens: Tensor  # (V x T, tokens, channels)
     states: Tensor  # (B, T, width)
+    where: Tensor  # logits (B, T, tokens): which token shows the thing that is asked for
+    moves: Tensor  # (B, T, 5)
 
 
 class PocketNetwork(nn.Module):
@@ -258,10 +269,11 @@ class PocketNetwork(nn.Module):
         """Return everything that is predicted of videos, uint8 (V, T, H, W, 3), and texts about them."""
         temporal = self.temporal_encoder
         tokens = self.image_encoder(frames.flatten(0, 1))
-        states = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known, video)
+        states, where = temporal.encode(tokens.unflatten(0, frames.shape[:2]), words, known, video)
         progress, levels = temporal.predict(states)
         displacements, caption = temporal.displacements(states), temporal.caption(states[:, -1])
-        return NetworkOutput(progress, levels, displacements, caption, tokens, states)
+        moves = temporal.moves(states)
+        return NetworkOutput(progress, levels, displacements, caption, tokens, states, where, moves)
 
 
 # The losses: levels and progress where they are known, and displacements as an auxiliary target.
@@ -293,6 +305,23 @@ def displacement_loss(displacements: Tensor, true_displacements: Tensor) -> Tens
     """Return the smooth L1 loss of displacements in tenths of a metre, where they are known."""
     target = true_displacements.nan_to_num(0.0) * 10
     return _mean_where_known(nn.functional.smooth_l1_loss(displacements, target, reduction="none"), true_displacements)
+
+
+def place_loss(where: Tensor, moves: Tensor, places: Tensor) -> Tensor:
+    """Return the cross-entropy of the token that shows the asked thing, and how wrong its way in the picture is.
+
+    `places` (B, T, 4) are of the thing and the hand, from -1 to 1; what is outside the picture does not count.
+    """
+    side = round(where.shape[-1] ** 0.5)
+    thing, hand = places[..., :2], places[..., 2:]
+    inside = (thing.abs() < 1).all(-1)
+    column, line = ((thing.nan_to_num(0.0) + 1) / 2 * side).long().clamp(0, side - 1).unbind(-1)
+    entropy = nn.functional.cross_entropy(where.flatten(0, 1), (line * side + column).flatten(), reduction="none")
+    found = (entropy * inside.flatten()).sum() / inside.sum().clamp(min=1)
+    distance = (thing - hand).norm(dim=-1, keepdim=True)
+    target = torch.cat([thing - thing[:, :1], hand - hand[:, :1], distance], dim=-1)
+    way = nn.functional.smooth_l1_loss(moves, 3 * target.nan_to_num(0.0), reduction="none")
+    return found + _mean_where_known(way, target)
 
 
 def caption_loss(caption: Tensor, true_caption: Tensor) -> Tensor:

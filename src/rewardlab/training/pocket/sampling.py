@@ -61,6 +61,7 @@ class SampledClip:
     level: Ints  # (16,)
     caption: str = ""
     matches_task: bool = False  # the text asks for what is done or begun, whatever words it uses for it
+    places: Floats | None = None  # (16, 4): of the asked thing and the hand in the picture; None where nobody knows
 
 
 def sample_clip(table: RolloutTable, rng: Generator, *, inverse: bool = True) -> SampledClip:

@@ -1,7 +1,7 @@
 """What is trained on beside Meta-World (tabletop rollouts, real demonstrations, nonsense), and the batch of a step."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 
@@ -45,6 +45,8 @@ class TabletopRollout:
 
     texts: tuple[str, ...]
     progress: Floats  # (texts, frames)
+    places: Floats  # (texts, frames, 2): of the thing that is asked for, in the picture from -1 to 1
+    hand: Floats  # (frames, 2)
     related: NDArray[np.bool_]  # (texts,): about the same thing, or by the same verb
     unseen: str = ""  # what the fold never saw in it: kind, verb or both
 
@@ -85,7 +87,10 @@ def _tabletop_shard(settings: PocketSettings, fold: int | None, path: Path, rows
         own = clip.asked[0].goal
         related = [asked.goal.thing == own.thing or asked.goal.verb == own.verb for asked in clip.asked]
         texts, progress = (asked.text for asked in clip.asked), np.stack([asked.progress for asked in clip.asked])
-        made.append(TabletopRollout(tuple(texts), progress, np.array(related), unseen))
+        camera, states = clip.rollout.scene.camera, clip.rollout.states
+        places = np.stack([camera.seen_at(states.place[:, asked.goal.thing]) for asked in clip.asked])
+        hand = camera.seen_at(states.hand).astype(np.float32)
+        made.append(TabletopRollout(tuple(texts), progress, places.astype(np.float32), hand, np.array(related), unseen))
     return made
 
 
@@ -126,7 +131,13 @@ def _tabletop_clips(table: Tabletop, rng: Generator) -> list[SampledClip]:
     )
     asked = [0, *(1 + others)]
     asked += [0] * (_TEXTS - len(asked))
-    return [_labelled(row, frames, rollout.texts[at], rollout.progress[at, frames]) for at in asked]
+    return [
+        replace(
+            _labelled(row, frames, rollout.texts[at], rollout.progress[at, frames]),
+            places=np.concatenate([rollout.places[at, frames], rollout.hand[frames]], axis=1),
+        )
+        for at in asked
+    ]
 
 
 def _labelled(row: int, frames: Ints, text: str, progress: Floats) -> SampledClip:
@@ -278,6 +289,7 @@ class Batch:
     progress: Floats  # (B, 16)
     level: Ints  # (B, 16), or NOT_DONE
     displacements: Floats  # (B, 16, 7): of object and gripper since the first frame, and the distance between them
+    places: Floats  # (B, 16, 4): of the asked thing and the hand in the picture, from -1 to 1
     caption: Floats  # (B, words): which words describe what happened
     matches_task: NDArray[np.bool_]  # (B,): the text asks for what is done or begun, whatever words it uses for it
 
@@ -336,7 +348,7 @@ def make_batch(table: RolloutTable, groups: list[tuple[str, list[SampledClip]]])
     moved = [
         _displacements(table, clip) if name == "metaworld" else None for name, clip in zip(source, clips, strict=True)
     ]
-    unknown = np.full((CLIP_FRAMES, 7), np.nan, np.float32)
+    unknown, nowhere = (np.full((CLIP_FRAMES, width), np.nan, np.float32) for width in (7, 4))
     return Batch(
         source=np.array([name for name, _ in groups], dtype=object),
         row=np.array([group[0].row for _, group in groups]),
@@ -346,6 +358,7 @@ def make_batch(table: RolloutTable, groups: list[tuple[str, list[SampledClip]]])
         progress=np.stack([clip.progress for clip in clips]),
         level=np.stack([clip.level for clip in clips]),
         displacements=np.stack([unknown if each is None else each for each in moved]),
+        places=np.stack([nowhere if clip.places is None else clip.places for clip in clips]),
         caption=np.stack([_caption_words(clip.caption) for clip in clips]),
         matches_task=np.array([clip.matches_task for clip in clips]),
     )

@@ -25,6 +25,7 @@ from rewardlab.training.pocket.frame_store import (
     FrameStore,
     gather_changed_frames,
     gather_frames,
+    gather_places,
     gather_words,
     shown_frames,
     to_device,
@@ -38,13 +39,15 @@ from rewardlab.training.pocket.network import (
     distillation_loss,
     level_and_progress_loss,
     network_config,
+    place_loss,
 )
 from rewardlab.training.pocket.sources import Batch, training_batches
 from rewardlab.training.processes import Processes
 
 _LOG_EVERY = 100  # steps
 _EMA_DECAY, _EMA_EVERY = 0.99, 4  # of the averaged weights; every so many steps
-_DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _DISTILLATION_WEIGHT = 0.2, 0.5, 1.0  # in the loss
+# In the loss:
+_DISPLACEMENT_WEIGHT, _CAPTION_WEIGHT, _PLACE_WEIGHT, _DISTILLATION_WEIGHT = 0.2, 0.5, 0.2, 1.0
 _DISTILLATION_FRAMES = 128  # of a batch, whose pretrained features are predicted
 
 
@@ -114,14 +117,18 @@ class Trainer:
     def step(self, number: int, batch: Batch) -> Step:
         """Take one optimizer step, and now and then average the weights."""
         rng = rng_for(self.settings.seed, "step", self.training.variant, number)
-        gather = gather_changed_frames if self.training.robust else gather_frames
         torch.manual_seed(int(rng.integers(2**31)))
         device = self.store.word_vectors.device
         self.model.train()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
-            frames, words = gather(self.store, batch, self.network), gather_words(self.store, batch, augment=True)
+            places = gather_places(self.store, batch, self.network)
+            if self.training.robust:
+                frames, places = gather_changed_frames(self.store, batch, self.network)
+            else:
+                frames = gather_frames(self.store, batch, self.network)
+            words = gather_words(self.store, batch, augment=True)
             out = self.model(frames, *words, to_device(batch.video, self.store))
-            losses = _losses(self, batch, out) | _distillation_losses(self, frames, out, rng)
+            losses = _losses(self, batch, out, places) | _distillation_losses(self, frames, out, rng)
         torch.stack(list(losses.values())).sum().backward()
         lr = learning_rate(number, self.settings.steps, self.config)
         self.optimizer.step(lr)
@@ -147,7 +154,7 @@ class Trainer:
         self.optimizer.restore(state["model"], state["moments"])
 
 
-def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Tensor]:
+def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput, places: Tensor) -> dict[str, Tensor]:
     """Return the weighted losses of what is said about a clip."""
     shown = shown_frames(trainer.network)
     labels = (batch.progress[:, shown], batch.level[:, shown], batch.displacements[:, shown], batch.caption)
@@ -156,6 +163,8 @@ def _losses(trainer: Trainer, batch: Batch, out: NetworkOutput) -> dict[str, Ten
         "levels": level_and_progress_loss(out.progress.float(), out.levels.float(), progress, level),
         "displacements": _DISPLACEMENT_WEIGHT * displacement_loss(out.displacements.float(), displacements),
     }
+    if "places" not in trainer.settings.ablate:
+        losses["places"] = _PLACE_WEIGHT * place_loss(out.where.float(), out.moves.float(), places)
     if "captions" not in trainer.settings.ablate:
         losses["caption"] = _CAPTION_WEIGHT * caption_loss(out.caption.float(), caption)
     return losses

@@ -78,6 +78,14 @@ class Camera:
         angle = np.radians(self.azimuth)
         return np.array([np.sin(angle), -np.cos(angle), 0.0])
 
+    def seen_at(self, points: Floats) -> Floats:
+        """Return where points (..., 3) are in the picture (..., 2): from -1 to 1, to the right and downwards."""
+        around, above = np.radians((self.azimuth, self.elevation))
+        ahead = np.array([np.cos(above) * np.cos(around), np.cos(above) * np.sin(around), np.sin(above)])
+        way = points - (np.array(self.target) - self.distance * ahead)
+        axes = np.stack([self.right(), -np.cross(self.right(), ahead)], axis=-1)
+        return np.asarray(way @ axes / (way @ ahead * np.tan(np.radians(self.fov / 2)))[..., None])
+
 
 @dataclass(frozen=True)
 class Lamp:
