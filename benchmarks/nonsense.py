@@ -66,7 +66,7 @@ def main(model_name: str, clips: int, datasets: Sequence[str]) -> None:
     real = [sample_frames(episode, policy) for episode in open_dataset("sample-sim").episodes]
     kinds = (*TRAINED_KINDS, *UNSEEN_KINDS)
     found = {kind: count_answers(model, nonsense_episodes(kind, clips, real)) for kind in kinds}
-    print(f"{model_name:<24} {'clips':>5} {'mean level':>10} {'flagged':>8} {'refused':>8}")
+    print(f"{model_name[-24:]:<24} {'clips':>5} {'mean level':>10} {'flagged':>8} {'refused':>8}")
     for kind, counts in found.items():
         show_counts(kind, counts)
     show_counts("kinds in training", total([found[kind] for kind in TRAINED_KINDS]))

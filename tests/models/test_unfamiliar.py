@@ -74,9 +74,15 @@ def test_letters_and_a_still_picture_are_flagged_however_near_they_are(tmp_path:
     clip, text = clips[0].frames, clips[0].instruction
     letters = episode_from_frames(clip, random_letters(rng_for(0)))
     still, short = (episode_from_frames(clip[:1].repeat(count, axis=0), text) for count in (16, 2))
-    nearly = still.frames.copy()
-    nearly[-1, 60:68, 60:68] = 0
-    assert flags(model, [letters, still, short, episode_from_frames(nearly, text)]) == [True, True, False, False]
+    coded, moved = still.frames.copy(), still.frames.copy()
+    coded[5, ::8] ^= 1  # as a codec changes a picture
+    moved[-1, 60:80, 60:80] = 0
+    given = [letters, still, short, *(episode_from_frames(frames, text) for frames in (coded, moved))]
+    assert flags(model, given) == [True, True, False, True, False]
+    for frames, expected in ((coded, True), (moved, False)):
+        stream = model.stream(text)
+        live = [stream.add_frame(frame).info.unfamiliar for frame in frames]
+        assert not any(live[:7]) and live[-1] is expected
 
 
 def test_the_words_of_real_instructions_are_known(tmp_path: Path) -> None:

@@ -198,12 +198,16 @@ def _load_rows(path: Path) -> Floats:
     return np.asarray(states, np.float32)
 
 
-# The flag of a clip that is unlike anything in training. Novelty tells nonsense poorly, since a state has read the
-# instruction; the mean image token of a clip tells it well. A variant says in its JSON file above which distance it
-# flags (`unfamiliar_above`) and which share of familiar clips that flags (`false_alarms`).
+# The flag of a clip that is unlike anything in training, by the distance of its mean image token from those of training
+# clips, or by its novelty where a variant does not have these. Novelty separates nonsense from robots less well: its
+# states have also read the instruction. A variant's JSON file has the distance above which a clip is flagged
+# (`unfamiliar_above`) and the share of familiar clips that are flagged by mistake (`false_alarms`).
 
 _LEAST_KNOWN = 0.5  # share of English words under which an instruction is unlike any in training
-_STILL_FRAMES = 8  # frames without any change that show a still picture; an arm at rest moves a little
+_STILL_FRAMES = 8  # fewer frames that are the same do not make a still picture: a rollout may begin so
+# Mean difference of pixel values under which two frames are the same picture. A still picture differs by up to 0.14
+# after H.264, an idle arm in the tabletop world by 0.9 or more.
+_SAME_PICTURE = 0.35
 
 
 def mean_image_token(tokens: Sequence[Floats] | Floats) -> Floats:
@@ -229,11 +233,6 @@ def image_ood_score(means: Floats, familiar: Floats) -> Doubles:
 def flag_threshold(familiar: Doubles, false_alarms: float) -> float:
     """Return the distance above which at most this share of familiar clips lies."""
     return float(np.quantile(familiar, 1 - false_alarms, method="higher"))
-
-
-def _is_still(tokens: Sequence[Floats]) -> bool:
-    """Tell whether a clip of some length shows the same picture in every frame."""
-    return len(tokens) >= _STILL_FRAMES and all(np.array_equal(frame, tokens[0]) for frame in tokens[1:])
 
 
 # ONNX sessions. The threads inside onnxruntime speed up one clip only a little: its operations are too small. So a
@@ -333,7 +332,8 @@ class PocketRewardModel:
             tokens = self._frame_tokens([frames[index] for index in accepted])
             texts = [episodes[index].instruction for index in accepted]
             lengths = [len(episodes[index].clip) for index in accepted]
-            for index, score in zip(accepted, self.predict(tokens, texts, lengths), strict=True):
+            still = [_is_still(frames[index]) for index in accepted]
+            for index, score in zip(accepted, self.predict(tokens, texts, lengths, still), strict=True):
                 answers[index] = score
         return answers
 
@@ -341,8 +341,13 @@ class PocketRewardModel:
         """Return a scorer of frames that come one at a time."""
         return StreamingScorer(self, instruction)
 
-    def predict(self, tokens: Sequence[Sequence[Floats]], texts: list[str], lengths: list[int]) -> list[Score]:
-        """Return the scores of encoded clips; the graph is causal, so padding after a clip does not affect it."""
+    def predict(
+        self, tokens: Sequence[Sequence[Floats]], texts: list[str], lengths: list[int], still: list[bool]
+    ) -> list[Score]:
+        """Return the scores of encoded clips; the graph is causal, so padding after a clip does not affect it.
+
+        `still` says which clips show one picture throughout.
+        """
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
@@ -354,13 +359,15 @@ class PocketRewardModel:
         calibration = self.settings.calibration
         novelty = knn_ood_score(states[last], calibration.familiar)
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
-        flags = self._flags(tokens, texts, novelty)
+        flags = self._flags(tokens, texts, novelty, still)
         return [
             self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), flags[i], text, length)
             for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths, strict=True))
         ]
 
-    def _flags(self, tokens: Sequence[Sequence[Floats]], texts: list[str], novelty: Doubles) -> list[bool | None]:
+    def _flags(
+        self, tokens: Sequence[Sequence[Floats]], texts: list[str], novelty: Doubles, still: list[bool]
+    ) -> list[bool | None]:
         """Tell of each clip whether its pictures or its words are unlike training, or whether it is a still picture."""
         above, familiar = self.settings.unfamiliar_above, self.settings.familiar_images
         if above is None:
@@ -370,8 +377,8 @@ class PocketRewardModel:
         else:
             distance = image_ood_score(np.stack([mean_image_token(clip) for clip in tokens]), familiar)
         return [
-            bool(far > above) or self.vocabulary.known_share(text) < _LEAST_KNOWN or _is_still(clip)
-            for far, text, clip in zip(distance, texts, tokens, strict=True)
+            bool(far > above) or unmoved or self.vocabulary.known_share(text) < _LEAST_KNOWN
+            for far, text, unmoved in zip(distance, texts, still, strict=True)
         ]
 
     def _score(
@@ -433,11 +440,16 @@ class StreamingScorer:
         self._clip = GrowingClip(fps=1.0, most=CLIP_FRAMES)
         self._tokens: dict[int, Floats] = {}  # of the frames that the clip holds, by their number
         self._blank = True  # every frame so far was blank
+        self._first: Frames | None = None
+        self._unmoved = True  # every frame so far was the same picture
 
     def add_frame(self, frame: Frames) -> Answer:
         """Take one frame, uint8 (H, W, 3), and return the score of the clip that ends with it."""
         self._clip.append(frame)
         self._blank = self._blank and _all_blank(frame[None])
+        if self._first is None:
+            self._first = frame.copy()
+        self._unmoved = self._unmoved and _same_picture(self._first, frame)
         (tokens,) = self.model.encode_frames([frame[None]])
         self._tokens[self._clip.count - 1] = tokens[0]
         self._tokens = {at: self._tokens[at] for at in self._clip.positions}
@@ -445,7 +457,8 @@ class StreamingScorer:
         if reason is not None:
             return Failure(reason)
         clip = list(self._tokens.values())
-        return self.model.predict([clip], [self.instruction], [len(clip)])[0]
+        still = self._unmoved and len(clip) >= _STILL_FRAMES
+        return self.model.predict([clip], [self.instruction], [len(clip)], [still])[0]
 
 
 def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardModel:
@@ -508,6 +521,17 @@ def _all_blank(frames: Frames) -> bool:
     """Tell whether every frame (T, H, W, 3) is blank."""
     # OpenCV's deviation is many times as fast as that of numpy
     return all(float(cv2.meanStdDev(frame.reshape(-1, 1))[1][0, 0]) < _BLANK_STD for frame in frames)
+
+
+def _is_still(frames: Frames) -> bool:
+    """Tell whether a clip (T, H, W, 3) of some length shows the same picture in every frame."""
+    # from the end: a clip in which something moves mostly differs there
+    return len(frames) >= _STILL_FRAMES and all(_same_picture(frames[0], frame) for frame in frames[:0:-1])
+
+
+def _same_picture(first: Frames, second: Frames) -> bool:
+    one, other = np.ascontiguousarray(first), np.ascontiguousarray(second)
+    return cv2.norm(one, other, cv2.NORM_L1) < _SAME_PICTURE * one.size
 
 
 def _failure_reason(blank: bool, instruction: str) -> str | None:
