@@ -51,15 +51,39 @@ class Dinov2(nn.Module):
         """Return `tokens` x `tokens` features for each frame, uint8 (N, H, W, 3): two patches to a token and side."""
         x = frames.permute(0, 3, 1, 2).float()
         x = nn.functional.interpolate(x, size=2 * tokens * PATCH, mode="bilinear", antialias=True)
-        mean, std = (torch.tensor(values, device=x.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
+        x = self.patch_tokens(x, self.grid_positions(2 * tokens))
+        maps = x.transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
+        return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
+
+    def grid_positions(self, side: int) -> Tensor:
+        """Return the positions for `side` x `side` patches, (1, side x side, 384)."""
         grid = self.positions.transpose(1, 2).unflatten(2, (_GRID, _GRID))
-        positions = nn.functional.interpolate(grid, size=2 * tokens, mode="bicubic", antialias=True)
-        x = self.patches((x - mean) / std).flatten(2).transpose(1, 2) + positions.flatten(2).transpose(1, 2)
-        x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
+        return nn.functional.interpolate(grid, size=side, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+
+    def patch_tokens(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        """Return the token of each patch, without the class token, for pixel values from 0 to 255 (N, 3, H, W)."""
+        mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
+        x = self.patches((pixels - mean) / std).flatten(2).transpose(1, 2) + positions
+        x = torch.cat([self.first.expand_as(x[:, :1]), x], dim=1)
         for block in self.blocks:
             x = block(x)
-        maps = self.norm(x)[:, 1:].transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
-        return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
+        tokens: Tensor = self.norm(x)[:, 1:]
+        return tokens
+
+
+class Dinov2ImageEncoder(nn.Module):
+    """DINOv2 for square frames of one side, as it ships: their positions are stored, and every patch is a token."""
+
+    positions: Tensor
+
+    def __init__(self, encoder: Dinov2, size: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.register_buffer("positions", encoder.grid_positions(size // PATCH).detach())
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
+        return self.encoder.patch_tokens(frames.permute(0, 3, 1, 2).float(), self.positions)
 
 
 class _Block(nn.Module):

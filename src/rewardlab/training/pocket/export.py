@@ -101,6 +101,83 @@ def _read_pixels_directly(model: Any) -> None:
         model.graph.node.remove(node)
 
 
+_LARGE = 1 << 14  # weights: a smaller matrix stays in half precision
+_ZERO_POINT = 128  # of the unsigned numbers that stand for -127 to 127
+_LEAST = np.float32(1e-12)  # of a scale times 127: a row or a column may be zero
+
+
+def quantise_transformer(source: Path, out: Path, doubled: int = 4) -> None:
+    """Write the int8 graph of an exported transformer: a scale for each column of a matrix and each row of its input.
+
+    Rows are scaled as they come: nothing is calibrated, and the tokens of a frame do not depend on the batch. Both
+    factors are unsigned: every processor sums their products without overflow, so this one file is right everywhere.
+    The inputs of the first `doubled` matrices (by default the first layer) are quantised twice, the second time what
+    rounding left over: their few large values would hide the others, most of all in a frame of one colour.
+    """
+    import onnx
+    from onnx import numpy_helper
+    from onnxruntime.quantization.shape_inference import quant_pre_process
+
+    numbers: dict[str, Any] = {"one": np.float32(1), "most": np.float32(127), "least": _LEAST}
+    numbers["zero_point"] = np.uint8(_ZERO_POINT)
+    with TemporaryDirectory() as folder, atomic_write(out) as partial:
+        folded = Path(folder) / "folded.onnx"  # weights in float32, transposed as they are multiplied
+        quant_pre_process(source, folded, skip_symbolic_shape=True)
+        model = onnx.load(folded)
+        constants = {constant.name: constant for constant in model.graph.initializer}
+        nodes: list[Any] = []
+        matrices: list[Any] = []
+        for node in model.graph.node:
+            weight = constants.get(node.input[1]) if node.op_type == "MatMul" else None
+            if weight is None or len(weight.dims) != 2 or np.prod(weight.dims) < _LARGE:
+                nodes.append(node)
+                continue
+            values = numpy_helper.to_array(weight)
+            scale = np.maximum(np.abs(values).max(axis=0), _LEAST) / numbers["most"]
+            numbers[f"{weight.name}.int8"] = (np.round(values / scale) + _ZERO_POINT).astype(np.uint8)
+            numbers[f"{weight.name}.scale"] = scale
+            nodes += _int8_product(node.input[0], weight.name, node.output[0], again=len(matrices) < doubled)
+            matrices.append(weight)
+        if not matrices:
+            raise DataError(f"{source} must multiply by a matrix of {_LARGE:,} weights or more, found none")
+        for weight in matrices:
+            model.graph.initializer.remove(weight)
+        model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n), name) for name, n in numbers.items())
+        del model.graph.node[:]
+        model.graph.node.extend(nodes)
+        onnx.save(model, partial)
+        _halve(partial)
+
+
+def _int8_product(rows: str, matrix: str, out: str, again: bool) -> list[Any]:
+    """Return the nodes that multiply rows by an int8 matrix; `again` adds the product of what rounding left over."""
+    from onnx import TensorProto
+    from onnx.helper import make_node
+
+    first = f"{out}/first" if again else out
+    nodes = [
+        make_node("Abs", [rows], [f"{out}/abs"]),
+        make_node("ReduceMax", [f"{out}/abs"], [f"{out}/max"], axes=[-1], keepdims=1),
+        make_node("Max", [f"{out}/max", "least"], [f"{out}/peak"]),
+        make_node("Div", [f"{out}/peak", "most"], [f"{out}/scale"]),
+        make_node("Div", [rows, f"{out}/scale"], [f"{out}/scaled"]),
+        make_node("QuantizeLinear", [f"{out}/scaled", "one", "zero_point"], [f"{out}/int8"]),
+        make_node("MatMulInteger", [f"{out}/int8", f"{matrix}.int8", "zero_point", "zero_point"], [f"{out}/sums"]),
+        make_node("Cast", [f"{out}/sums"], [f"{out}/float"], to=TensorProto.FLOAT),
+        make_node("Mul", [f"{out}/float", f"{out}/scale"], [f"{out}/row"]),
+        make_node("Mul", [f"{out}/row", f"{matrix}.scale"], [first]),
+    ]
+    if again:
+        nodes += [
+            make_node("Round", [f"{out}/scaled"], [f"{out}/rounded"]),
+            make_node("Sub", [f"{out}/scaled", f"{out}/rounded"], [f"{out}/left"]),
+            make_node("Mul", [f"{out}/left", f"{out}/scale"], [f"{out}/rest"]),
+            *_int8_product(f"{out}/rest", matrix, f"{out}/second", again=False),
+            make_node("Add", [first, f"{out}/second"], [out]),
+        ]
+    return nodes
+
+
 _OPSET = 17
 
 
