@@ -110,7 +110,8 @@ def quantise_transformer(source: Path, out: Path, doubled: int = 4) -> None:
     """Write the int8 graph of an exported transformer: a scale for each column of a matrix and each row of its input.
 
     Rows are scaled as they come: nothing is calibrated, and the tokens of a frame do not depend on the batch. Both
-    factors are unsigned: every processor sums their products without overflow, so this one file is right everywhere.
+    factors are unsigned: their products are summed without overflow even where the processor has no int8 dot products,
+    so one file serves all. (On x86 with AMX, onnxruntime before 1.25 sums wrongly: microsoft/onnxruntime#27671.)
     The inputs of the first `doubled` matrices (by default the first layer) are quantised twice, the second time what
     rounding left over: their few large values would hide the others, most of all in a frame of one colour.
     """
@@ -126,7 +127,7 @@ def quantise_transformer(source: Path, out: Path, doubled: int = 4) -> None:
         model = onnx.load(folded)
         constants = {constant.name: constant for constant in model.graph.initializer}
         nodes: list[Any] = []
-        matrices: list[Any] = []
+        matrices: dict[str, Any] = {}
         for node in model.graph.node:
             weight = constants.get(node.input[1]) if node.op_type == "MatMul" else None
             if weight is None or len(weight.dims) != 2 or np.prod(weight.dims) < _LARGE:
@@ -137,10 +138,10 @@ def quantise_transformer(source: Path, out: Path, doubled: int = 4) -> None:
             numbers[f"{weight.name}.int8"] = (np.round(values / scale) + _ZERO_POINT).astype(np.uint8)
             numbers[f"{weight.name}.scale"] = scale
             nodes += _int8_product(node.input[0], weight.name, node.output[0], again=len(matrices) < doubled)
-            matrices.append(weight)
+            matrices[weight.name] = weight
         if not matrices:
             raise DataError(f"{source} must multiply by a matrix of {_LARGE:,} weights or more, found none")
-        for weight in matrices:
+        for weight in matrices.values():
             model.graph.initializer.remove(weight)
         model.graph.initializer.extend(numpy_helper.from_array(np.asarray(n), name) for name, n in numbers.items())
         del model.graph.node[:]
