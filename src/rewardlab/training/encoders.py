@@ -49,27 +49,41 @@ class Dinov2(nn.Module):
 
     def forward(self, frames: Tensor, tokens: int) -> Tensor:
         """Return `tokens` x `tokens` features for each frame, uint8 (N, H, W, 3): two patches to a token and side."""
-        maps = self.patch_features(frames, 2 * tokens).transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
+        x = frames.permute(0, 3, 1, 2).float()
+        x = nn.functional.interpolate(x, size=2 * tokens * PATCH, mode="bilinear", antialias=True)
+        x = self.patch_tokens(x, self.grid_positions(2 * tokens))
+        maps = x.transpose(1, 2).unflatten(2, (2 * tokens, 2 * tokens))
         return nn.functional.avg_pool2d(maps, 2).flatten(2).transpose(1, 2)
 
-    def patch_features(self, frames: Tensor, side: int) -> Tensor:
-        """Return `side` x `side` features for each frame, uint8 (N, H, W, 3), resized where that takes it."""
-        x = frames.permute(0, 3, 1, 2).float()
-        if x.shape[2:] != (side * PATCH, side * PATCH):
-            x = nn.functional.interpolate(x, size=side * PATCH, mode="bilinear", antialias=True)
-        mean, std = (torch.tensor(values, device=x.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
-        x = ((x - mean) / std).to(self.norm.weight.dtype)
-        x = self.patches(x).flatten(2).transpose(1, 2) + self._positions(side)
-        x = torch.cat([self.first.expand(len(x), -1, -1), x], dim=1)
+    def grid_positions(self, side: int) -> Tensor:
+        """Return the positions for `side` x `side` patches, (1, side x side, 384)."""
+        grid = self.positions.transpose(1, 2).unflatten(2, (_GRID, _GRID))
+        return nn.functional.interpolate(grid, size=side, mode="bicubic", antialias=True).flatten(2).transpose(1, 2)
+
+    def patch_tokens(self, pixels: Tensor, positions: Tensor) -> Tensor:
+        """Return the token of each patch, without the class token, for pixel values from 0 to 255 (N, 3, H, W)."""
+        mean, std = (torch.tensor(values, device=pixels.device).view(1, 3, 1, 1) for values in (_MEAN, _STD))
+        x = self.patches((pixels - mean) / std).flatten(2).transpose(1, 2) + positions
+        x = torch.cat([self.first.expand_as(x[:, :1]), x], dim=1)
         for block in self.blocks:
             x = block(x)
-        found: Tensor = self.norm(x)[:, 1:]
-        return found
+        tokens: Tensor = self.norm(x)[:, 1:]
+        return tokens
 
-    def _positions(self, side: int) -> Tensor:
-        grid = self.positions.float().transpose(1, 2).unflatten(2, (_GRID, _GRID))
-        scaled = nn.functional.interpolate(grid, size=side, mode="bicubic", antialias=True)
-        return scaled.flatten(2).transpose(1, 2).to(self.norm.weight.dtype)
+
+class Dinov2ImageEncoder(nn.Module):
+    """DINOv2 for square frames of one side, as it ships: their positions are stored, and every patch is a token."""
+
+    positions: Tensor
+
+    def __init__(self, encoder: Dinov2, size: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.register_buffer("positions", encoder.grid_positions(size // PATCH).detach())
+
+    def forward(self, frames: Tensor) -> Tensor:
+        """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
+        return self.encoder.patch_tokens(frames.permute(0, 3, 1, 2).float(), self.positions)
 
 
 class _Block(nn.Module):

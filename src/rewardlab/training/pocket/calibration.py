@@ -1,7 +1,6 @@
 """Probes on validation rollouts, and the calibration fitted on other folds."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,6 +17,8 @@ from rewardlab.models.pocket.inference import (
     FEATURES,
     LEVELS,
     calibration_features,
+    flag_threshold,
+    image_ood_score,
     knn_ood_score,
     mapped_probabilities,
     unit_length,
@@ -40,11 +41,14 @@ from rewardlab.worlds.metaworld.instructions import ask_for_distractor, phrasing
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
 Floats = NDArray[np.float64]
+Predictions = dict[str, NDArray[Any]]
 
 _COVERAGE = 0.9
 _UNSEEN_SHARE = 0.5  # of the weight in the fit; the other half is on tasks that the training knew
 _PENALTY = 1e-3  # on the squares of what is fitted
 _PARTS = 5  # of the tasks, for the conformal threshold
+_FALSE_ALARMS = 0.03  # share of the validation clips of the strangest source that are flagged
+_OWN_WORDS = ("own", "tabletop", "demonstrations")  # probes of every source under its own instructions
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,19 +81,27 @@ def fit_novelty_calibration(settings: PocketSettings, training: Training) -> dic
     }
 
 
-def training_embeddings(settings: PocketSettings, training: Training) -> NDArray[np.float16]:
-    """Return the states of a training's own training clips."""
-    with np.load(_probe_file(settings, training)) as found:
-        states: NDArray[np.float16] = found["trained/state"].astype(np.float16)
-    return states
+def fit_flag(settings: PocketSettings, training: Training) -> dict[str, float]:
+    """Return the distance from training above which a clip is flagged, so that few of the validation clips are."""
+    found = probed(settings, training)
+    sources = [found[f"{name}/image"] for name in _OWN_WORDS if f"{name}/image" in found]
+    familiar = found["trained/image"].astype(np.float16).astype(np.float32)
+    above = max(flag_threshold(image_ood_score(images, familiar), _FALSE_ALARMS) for images in sources)
+    return {"unfamiliar_above": round(above, 4), "false_alarms": _FALSE_ALARMS}
+
+
+def probed(settings: PocketSettings, training: Training) -> Predictions:
+    """Return what a training keeps of its validation."""
+    with np.load(settings.out / f"{training.name}-probes.npz") as found:
+        return dict(found)
 
 
 def probed_clips(settings: PocketSettings, training: Training) -> ProbedClips:
     """Return the predictions for the validation rollouts; where no task is unseen, all count as unseen."""
-    with np.load(_probe_file(settings, training)) as found:
-        task, level = found["own/task"], found["own/level"].astype(np.int64)
-        logits, states = found["own/logits"].astype(np.float64), found["own/state"].astype(np.float32)
-        familiar = unit_length(found["trained/state"].astype(np.float32))
+    found = probed(settings, training)
+    task, level = found["own/task"], found["own/level"].astype(np.int64)
+    logits, states = found["own/logits"].astype(np.float64), found["own/state"].astype(np.float32)
+    familiar = unit_length(found["trained/state"].astype(np.float32))
     names = settings.unseen(training.fold)
     unseen = np.isin(task, names) if names else np.ones(len(task), bool)
     return ProbedClips(calibration_features(logits, knn_ood_score(states, familiar)), level, unseen, task)
@@ -133,14 +145,9 @@ def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
     return 0.0 if quantile is None else 1 - quantile
 
 
-def _probe_file(settings: PocketSettings, training: Training) -> Path:
-    return settings.out / f"{training.name}-probes.npz"
-
-
 # Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.
 
-Predictions = dict[str, NDArray[Any]]
-_FAMILIAR = 500  # training clips, of each source, that say what is familiar
+_FAMILIAR = 400  # training clips, of each source, that say what is familiar
 _OTHERS = 3  # instructions of others for each demonstration
 
 
@@ -163,24 +170,27 @@ def probe_all(settings: PocketSettings, store: FrameStore, network: NetworkConfi
                 found[f"{name}/task"] = np.array([sources.metaworld.tasks[row] for row in batch.row])
             elif source == "tabletop" and sources.tabletop:
                 found[f"{name}/task"] = np.array([sources.tabletop.rollouts[row].unseen for row in batch.row])
-    familiar = [found[f"{name}/state"] for name in probes if name.startswith("trained") and f"{name}/state" in found]
-    return found | {"trained/state": np.concatenate(familiar)}
+    familiar = [name for name in probes if name.startswith("trained") and f"{name}/state" in found]
+    return found | {
+        f"trained/{what}": np.concatenate([found[f"{name}/{what}"] for name in familiar]) for what in ("state", "image")
+    }
 
 
 @torch.no_grad()
 def predict(
     store: FrameStore, network: NetworkConfig, model: PocketNetwork, clips: Batch, size: int
 ) -> dict[str, NDArray[np.float32]]:
-    """Return the logits of the level, progress per frame and the state at the end of every clip, not augmented."""
+    """Return level logits, progress per frame, last state and mean image token of every clip, not augmented."""
     model.eval()
     found = []
     for members in np.array_split(np.arange(len(clips.row)), max(1, len(clips.row) // size)):
         part = Batch(**{name: values[members] for name, values in vars(clips).items()})
         with torch.autocast(store.word_vectors.device.type, torch.bfloat16, enabled=store.word_vectors.is_cuda):
             out = model(gather_frames(store, part, network), *gather_words(store, part, augment=False))
-        said = (out.levels[:, -1], out.progress, out.states[:, -1])
+        images = out.tokens.unflatten(0, (len(part.row), -1)).mean((1, 2))
+        said = (out.levels[:, -1], out.progress, out.states[:, -1], images)
         found.append([values.float().cpu().numpy() for values in said])
-    columns = zip(("logits", "progress", "state"), zip(*found, strict=True), strict=True)
+    columns = zip(("logits", "progress", "state", "image"), zip(*found, strict=True), strict=True)
     return {name: np.concatenate(values) for name, values in columns}
 
 

@@ -1,19 +1,22 @@
 """The networks and their losses."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
-from rewardlab.training.encoders import PATCH, WORD_VECTOR_WIDTH, Dinov2
+from rewardlab.training.encoders import PATCH, WORD_VECTOR_WIDTH, Dinov2, Dinov2ImageEncoder
 from rewardlab.training.encoders import WIDTH as EYES_WIDTH
 from rewardlab.training.pocket import NOT_DONE
 from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS
 
 LEVELS = 5
 LARGE_FRAMES = 8  # of a clip that pocket-large looks at
+STRIDE = 16  # pixels to a token of the convolutions
 _LATENTS = 4  # queries beside the words
+_FROZEN = "image_encoder.frozen."
 MOVES = 5  # how far the asked thing and the hand have moved in the picture, and the distance between them
 DISPLACEMENTS = 7  # how far the object and the gripper have moved along three axes, and the distance between them
 
@@ -24,7 +27,8 @@ class NetworkConfig:
 
     size: int = 128
     frames: int = CLIP_FRAMES
-    channels: tuple[int, ...] = (16, 40, 96, 160)  # of the convolutions; none where DINOv2 sees
+    channels: tuple[int, int, int, int] = (16, 40, 96, 160)  # of the convolutions
+    dinov2: bool = False  # DINOv2 sees beside them
     width: int = 192
     reading: int = 2  # layers in which the words look at a frame
     layers: int = 3  # over the frames
@@ -32,17 +36,17 @@ class NetworkConfig:
 
     @property
     def token_width(self) -> int:
-        return self.channels[-1] if self.channels else EYES_WIDTH
+        return self.channels[-1] + EYES_WIDTH * self.dinov2
 
     @property
     def tokens_per_frame(self) -> int:
-        return (self.size // (16 if self.channels else PATCH)) ** 2
+        return (self.size // (PATCH if self.dinov2 else STRIDE)) ** 2
 
 
 def network_config(variant: str, size: int) -> NetworkConfig:
     """Return the network of a variant for stored frames of this side; the small ones see them smaller."""
     if variant == "pocket-large":
-        return NetworkConfig(size, LARGE_FRAMES, (), reading=3, dropout=0.2)
+        return NetworkConfig(size, LARGE_FRAMES, (16, 32, 64, 128), dinov2=True, reading=3, dropout=0.15)
     return NetworkConfig(size * 16 // 21)
 
 
@@ -113,21 +117,28 @@ class ConvImageEncoder(nn.Module):
 
     def forward(self, frames: Tensor) -> Tensor:
         """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
-        x: Tensor = self.body((frames.permute(0, 3, 1, 2).float() - 110.0) / 60.0)
+        return self.tokens(frames.permute(0, 3, 1, 2).float())
+
+    def tokens(self, pixels: Tensor) -> Tensor:
+        """Return the image tokens of pixel values from 0 to 255, (N, 3, H, W)."""
+        x: Tensor = self.body((pixels - 110.0) / 60.0)
         return x.flatten(2).transpose(1, 2)
 
 
-class FrozenImageEncoder(nn.Module):
-    """DINOv2 as it was published: a token for each patch of 14 pixels."""
+class LargeImageEncoder(nn.Module):
+    """DINOv2, which is not trained, and convolutions beside it, which are: a token for each patch of 14 pixels."""
 
-    def __init__(self, config: NetworkConfig, eyes: Dinov2) -> None:
+    def __init__(self, config: NetworkConfig, encoder: Dinov2) -> None:
         super().__init__()
-        self._frozen, self.side = (eyes,), config.size // PATCH  # in a tuple: no part of what is trained and saved
+        self.frozen = Dinov2ImageEncoder(encoder, config.size)
+        self.trained, self.side = ConvImageEncoder(config), config.size // PATCH * STRIDE
 
-    @torch.no_grad()
     def forward(self, frames: Tensor) -> Tensor:
         """Return the image tokens of frames given as uint8 (N, H, W, 3)."""
-        return self._frozen[0].patch_features(frames, self.side)
+        pixels = nn.functional.interpolate(frames.permute(0, 3, 1, 2).float(), size=self.side, mode="bilinear")
+        with torch.no_grad():
+            seen = self.frozen(frames)
+        return torch.cat([seen, self.trained.tokens(pixels)], dim=-1)
 
 
 class ReadingBlock(nn.Module):
@@ -258,12 +269,22 @@ class NetworkOutput:
 
 
 class PocketNetwork(nn.Module):
-    """Image encoder and temporal encoder together, for training; with `eyes`, the image encoder is frozen."""
+    """Image encoder and temporal encoder together, for training; `encoder` is DINOv2 where the network has it."""
 
-    def __init__(self, config: NetworkConfig, eyes: Dinov2 | None = None) -> None:
+    def __init__(self, config: NetworkConfig, encoder: Dinov2 | None = None) -> None:
         super().__init__()
-        self.image_encoder: nn.Module = ConvImageEncoder(config) if eyes is None else FrozenImageEncoder(config, eyes)
+        large = LargeImageEncoder(config, encoder) if config.dinov2 and encoder else None
+        self.image_encoder = large or ConvImageEncoder(config)
         self.temporal_encoder = TemporalEncoder(config)
+
+    def trained_state(self) -> dict[str, Tensor]:
+        """Return all weights and buffers but those of DINOv2."""
+        return {name: value for name, value in self.state_dict().items() if not name.startswith(_FROZEN)}
+
+    def load_trained_state(self, state: Mapping[str, Tensor]) -> None:
+        """Put a trained state in place."""
+        frozen = {name: value for name, value in self.state_dict().items() if name.startswith(_FROZEN)}
+        self.load_state_dict({**frozen, **state})
 
     def forward(self, frames: Tensor, words: Tensor, known: Tensor, video: Tensor | None = None) -> NetworkOutput:
         """Return everything that is predicted of videos, uint8 (V, T, H, W, 3), and texts about them."""

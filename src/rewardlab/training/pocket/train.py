@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.special import softmax
-from torch import Tensor, nn
+from torch import Tensor
 
 from rewardlab.core.episode import SUCCESS_THRESHOLD
 from rewardlab.core.seeding import rng_for
@@ -64,10 +64,9 @@ def fit(settings: PocketSettings, training: Training, store: FrameStore) -> None
         model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # torch forgot it
         model.image_encoder.compile()
         model.temporal_encoder.encode = torch.compile(model.temporal_encoder.encode)  # type: ignore[method-assign]
-    ema.load_state_dict(model.state_dict())
     config = OptimizerConfig(settings.lr, weight_decay=0.05, betas=(0.9, 0.98), schedule="cosine-from-start")
     optimizer = MasterAdamW(model, config, settings.device)
-    distilled = teacher if network.channels and "distillation" not in settings.ablate else None
+    distilled = teacher if not network.dinov2 and "distillation" not in settings.ablate else None
     trainer = Trainer(settings, training, store, network, model, ema, config, optimizer, distilled)
     run_loop(
         trainer,
@@ -80,7 +79,7 @@ def fit(settings: PocketSettings, training: Training, store: FrameStore) -> None
         name=training.name,
     )
     with atomic_write(weights) as partial_file:
-        torch.save({key: value.cpu() for key, value in trainer.ema.state_dict().items()}, partial_file)
+        torch.save({key: value.cpu() for key, value in trainer.ema.trained_state().items()}, partial_file)
 
 
 def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
@@ -89,12 +88,10 @@ def _show(name: str, progress: Progress, row: Mapping[str, float]) -> None:
         print(f"{name} step {progress.step}: {values}", flush=True)
 
 
-def initial_network(settings: PocketSettings, network: NetworkConfig, eyes: Dinov2 | None) -> PocketNetwork:
+def initial_network(settings: PocketSettings, network: NetworkConfig, encoder: Dinov2 | None) -> PocketNetwork:
     """Return a network before its training; the same settings draw the same weights."""
     torch.manual_seed(settings.seed + 1)
-    model = PocketNetwork(network, None if network.channels else eyes)
-    model.to(settings.device)
-    return model
+    return PocketNetwork(network, encoder).to(settings.device)
 
 
 @dataclass(frozen=True, eq=False)
@@ -145,12 +142,12 @@ class Trainer:
 
     def state(self) -> dict[str, Any]:
         """Return the averaged weights, the network, and the moments of AdamW."""
-        model, moments = self.model.state_dict(), self.optimizer.moments()
-        return {TRAINED: self.ema.state_dict(), "model": model, "moments": moments}
+        model, moments = self.model.trained_state(), self.optimizer.moments()
+        return {TRAINED: self.ema.trained_state(), "model": model, "moments": moments}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        self.ema.load_state_dict(state[TRAINED])
-        self.model.load_state_dict(state["model"])
+        self.ema.load_trained_state(state[TRAINED])
+        self.model.load_trained_state(state["model"])
         self.optimizer.restore(state["model"], state["moments"])
 
 
@@ -186,8 +183,8 @@ def _distillation_losses(
 
 
 @torch.no_grad()
-def _update_ema(ema: nn.Module, model: nn.Module, decay: float) -> None:
-    for old, new in zip(ema.state_dict().values(), model.state_dict().values(), strict=True):
+def _update_ema(ema: PocketNetwork, model: PocketNetwork, decay: float) -> None:
+    for old, new in zip(ema.trained_state().values(), model.trained_state().values(), strict=True):
         if old.dtype.is_floating_point:
             old.lerp_(new, 1 - decay)
         else:
