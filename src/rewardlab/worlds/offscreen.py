@@ -9,13 +9,16 @@ import ctypes
 import os
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from functools import cache, wraps
 from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
 
@@ -110,3 +113,24 @@ def _loads(*names: str) -> bool:
 
 def _has_gpu() -> bool:
     return any(Path("/dev").glob("nvidia[0-9]*")) or any(Path("/dev/dri").glob("renderD*"))
+
+
+# Where a camera sees a point. MuJoCo's free camera looks at a target from some degrees around and above it.
+
+
+def seen_at(
+    points: NDArray[np.float64],
+    target: Sequence[float] | NDArray[np.float64],
+    pose: tuple[float, float, float],
+    fov: float,
+) -> NDArray[np.float64]:
+    """Return where points (..., 3) are in a square picture (..., 2): from -1 to 1, to the right and downwards.
+
+    The pose is the azimuth and the elevation in degrees and the distance in metres.
+    """
+    around, above = np.radians(pose[:2])
+    ahead = np.array([np.cos(above) * np.cos(around), np.cos(above) * np.sin(around), np.sin(above)])
+    right = np.array([np.sin(around), -np.cos(around), 0.0])
+    way = points - (np.asarray(target) - pose[2] * ahead)
+    axes = np.stack([right, -np.cross(right, ahead)], axis=-1)
+    return np.asarray(way @ axes / (way @ ahead * np.tan(np.radians(fov / 2)))[..., None])

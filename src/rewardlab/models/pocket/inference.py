@@ -39,9 +39,9 @@ CLIP_FRAMES = 16
 Scalar = TypeVar("Scalar", bound=np.generic)
 
 
-def pad_clip(frames: NDArray[Scalar]) -> NDArray[Scalar]:
-    """Return the first 16 entries; a shorter clip repeats its last one."""
-    return frames[np.minimum(np.arange(CLIP_FRAMES), len(frames) - 1)]
+def pad_clip(frames: NDArray[Scalar], count: int = CLIP_FRAMES) -> NDArray[Scalar]:
+    """Return the first `count` entries; a shorter clip repeats its last one."""
+    return frames[np.minimum(np.arange(count), len(frames) - 1)]
 
 
 # Frame resizing: pocket's image encoder takes square frames of one size.
@@ -289,7 +289,7 @@ def _session(path: str, threads: int) -> Any:
 FrameKey = tuple[int, int, int]  # height, width and a hash of the pixels
 
 _SET_COVERAGE = 0.9  # coverage for which the conformal threshold was fitted
-_CACHED_FRAMES = 4096  # frames whose image tokens are kept
+_CACHED_BYTES = 1 << 27  # of image tokens that are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
 _MAX_SIDE = 1024  # pixels
@@ -310,7 +310,7 @@ class PocketSettings:
 
 @dataclass(eq=False)
 class PocketRewardModel:
-    """A RewardModel on two ONNX graphs: one encodes a frame, the other reads 16 encoded frames and the instruction."""
+    """A RewardModel on two ONNX graphs: one encodes a frame, the other reads encoded frames and the instruction."""
 
     settings: PocketSettings
     vocabulary: WordPieceVocabulary
@@ -319,9 +319,14 @@ class PocketRewardModel:
     precision: Precision = "float32"  # of the image encoder
     token_cache: "OrderedDict[FrameKey, Floats]" = field(default_factory=OrderedDict, repr=False)
 
+    @cached_property
+    def frames(self) -> int:
+        """Return how many frames of a clip it looks at."""
+        return int(self.temporal_encoder.whole.get_inputs()[0].shape[1])
+
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return level, probabilities and progress per frame; a Failure for a blank clip or an empty instruction."""
-        frames = [show_only(episode, _sampled_indices(len(episode.clip))).frames for episode in episodes]
+        frames = [show_only(episode, _sampled_indices(len(episode.clip), self.frames)).frames for episode in episodes]
         reasons = [
             _failure_reason(_all_blank(sampled) and _all_blank(episode.frames), episode.instruction)
             for episode, sampled in zip(episodes, frames, strict=True)
@@ -351,8 +356,15 @@ class PocketRewardModel:
         ids = np.stack([self.vocabulary.piece_ids(text) for text in texts])
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
+        fixed = self.temporal_encoder.whole.get_inputs()[1].shape[1]
+        pieces = fixed if isinstance(fixed, int) else max(1, int(known.sum(axis=1).max()))
         outputs = self.temporal_encoder.run(
-            len(texts), lambda some: {"tokens": _padded(tokens[some]), "words": vectors[some], "known": known[some]}
+            len(texts),
+            lambda some: {
+                "tokens": _padded(tokens[some], self.frames),
+                "words": vectors[some, :pieces],
+                "known": known[some, :pieces],
+            },
         )
         progress, logits, states = map(np.concatenate, zip(*outputs, strict=True))
         last = (np.arange(len(tokens)), [len(clip) - 1 for clip in tokens])
@@ -391,7 +403,7 @@ class PocketRewardModel:
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
-        per_frame = np.interp(np.arange(length), _sampled_indices(length), sigmoid)
+        per_frame = np.interp(np.arange(length), _sampled_indices(length, self.frames), sigmoid)
         return Score(
             float(min(level, 5)),
             tuple(probs.tolist()),
@@ -423,21 +435,23 @@ class PocketRewardModel:
         for key, tokens in found.items():
             self.token_cache[key] = tokens
             self.token_cache.move_to_end(key)
-        while len(self.token_cache) > _CACHED_FRAMES:
+        most = _CACHED_BYTES // next(iter(found.values())).nbytes if found else 0
+        while len(self.token_cache) > most:
             self.token_cache.popitem(last=False)
         return [[found[key] for key in clip_keys] for clip_keys in keys]
 
 
 class StreamingScorer:
-    """Scores frames as they come: after each, the score that `score` gives the clip so far, for up to 16 frames.
+    """Scores frames as they come: after each, the score that `score` gives the clip so far.
 
-    Of a longer clip it keeps the first frame, the last and evenly spaced others; `score` samples slightly other frames.
+    Of a clip longer than the model looks at it keeps the first frame, the last and evenly spaced others; `score` shows
+    it slightly other frames.
     """
 
     def __init__(self, model: PocketRewardModel, instruction: str) -> None:
         self.model = model
         self.instruction = instruction
-        self._clip = GrowingClip(fps=1.0, most=CLIP_FRAMES)
+        self._clip = GrowingClip(fps=1.0, most=model.frames)
         self._tokens: dict[int, Floats] = {}  # of the frames that the clip holds, by their number
         self._blank = True  # every frame so far was blank
         self._first: Frames | None = None
@@ -544,9 +558,9 @@ def _failure_reason(blank: bool, instruction: str) -> str | None:
 
 
 @lru_cache(maxsize=1024)
-def _sampled_indices(length: int) -> NDArray[np.int64]:
-    """Return which frames of a clip are encoded: all of up to 16, else 16 evenly from the first to the last."""
-    indices = np.linspace(0, length - 1, min(length, CLIP_FRAMES)).round().astype(np.int64)
+def _sampled_indices(length: int, most: int) -> NDArray[np.int64]:
+    """Return which frames of a clip are encoded: all, or `most` of them, evenly from the first to the last."""
+    indices = np.linspace(0, length - 1, min(length, most)).round().astype(np.int64)
     indices.setflags(write=False)
     return indices
 
@@ -557,7 +571,7 @@ def _frame_key(frame: Frames) -> FrameKey:
     return frame.shape[0], frame.shape[1], xxhash.xxh3_128_intdigest(pixels.data, _FRAME_SEED)
 
 
-def _padded(clips: Sequence[Sequence[Floats]]) -> Floats:
-    """Return the clips padded to 16 encoded frames each, copied once."""
-    rows = [clip[at] for clip in clips for at in pad_clip(np.arange(len(clip)))]
-    return np.concatenate(rows).reshape(len(clips), CLIP_FRAMES, *rows[0].shape)
+def _padded(clips: Sequence[Sequence[Floats]], count: int) -> Floats:
+    """Return the clips padded to `count` encoded frames each, copied once."""
+    rows = [clip[at] for clip in clips for at in pad_clip(np.arange(len(clip)), count)]
+    return np.concatenate(rows).reshape(len(clips), count, *rows[0].shape)

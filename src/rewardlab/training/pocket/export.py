@@ -209,7 +209,6 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
         split = replace(split, train_perturbations=(), train_worlds=())
     described = {
         "size": config.size,
-        "frames": config.frames,
         **fit_novelty_calibration(settings, training),
         **fit_flag(settings, training),
         **split.to_json(),

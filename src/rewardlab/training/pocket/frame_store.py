@@ -208,6 +208,8 @@ def change_pixels(frames: Tensor, size: int, mild: Tensor) -> tuple[Tensor, Tens
 def gather_words(store: FrameStore, batch: Batch, *, augment: bool) -> tuple[Tensor, Tensor]:
     """Return the vectors of the words and which of them are there; augmented, some are left out and all have noise."""
     ids = to_device(batch.piece_ids, store)
+    if not ids.is_cuda:  # there, all batches have the same shape, for which the network is compiled
+        ids = ids[:, : int((batch.piece_ids >= 0).sum(axis=1).max())]
     known = (ids >= 0).float()
     if not augment:
         return store.word_vectors[ids], known  # -1 takes the last row, which is zero

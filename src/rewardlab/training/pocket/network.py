@@ -205,7 +205,7 @@ class TemporalEncoder(nn.Module):
         frames = fused.shape[1]
         text = self._encode_text(words, known)
         mean_text = _mean_of(text, known)[:, None].expand(-1, frames, -1)
-        queries = torch.cat([self.latents.expand(len(text), -1, -1), text], dim=1)
+        queries = torch.cat([self.latents.expand(text.shape[0], -1, -1), text], dim=1)
         there = torch.cat([torch.ones_like(known[:, :1]).expand(-1, _LATENTS), known], dim=1)
         mask = (there[:, None].expand(-1, frames, -1).flatten(0, 1)[:, None, None] - 1) * 1e4
         read = queries[:, None].expand(-1, frames, -1, -1).flatten(0, 1)

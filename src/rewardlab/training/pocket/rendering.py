@@ -67,6 +67,7 @@ class RenderedScene:
     things: tuple[tuple[str, tuple[str, ...]], ...] = ()
     look: ObjectLook | None = None
     perturbed: PerturbedClip | None = None
+    camera: str = ""  # where it is known what it sees
 
 
 def render_all(settings: PocketSettings, path: Path) -> list[RenderedScene]:
@@ -101,7 +102,7 @@ def _render_shard(settings: PocketSettings, path: Path, placed: tuple[Shard, int
 def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generator) -> tuple[Frames, RenderedScene]:
     view, frames = CameraView(draw_by_share(CAMERA_SHARES, rng), settings.size), range(settings.frames_per_rollout)
     if kind == "plain":
-        return render_rollout(rollout.trajectory, frames, view, tiled=True), RenderedScene()
+        return render_rollout(rollout.trajectory, frames, view, tiled=True), RenderedScene(camera=view.camera)
     seed, count = int(rng.integers(2**31)), int(rng.integers(1, _MOST_THINGS + 1))
     things = tuple((thing.name, thing.state.tasks) for thing in place_distractors(rollout.trajectory, count, seed))
     edits: SceneEdits = ((DISTRACTOR_OBJECTS_EDIT, (count, seed)),)
@@ -113,7 +114,8 @@ def _render(settings: PocketSettings, kind: str, rollout: Rollout, rng: Generato
         chosen = rng.choice(len(names), size=int(rng.integers(1, 3)), replace=False)
         entries = [WORLD_EDITS[names[int(i)]] for i in chosen]
         more = tuple((entry.edit, entry.sample(entry.table[int(rng.integers(4))], rng)) for entry in entries)
-    scene = RenderedScene(kind, things, draw_look(seed) if kind == "look" else None)
+    camera = "" if kind == "world" else view.camera
+    scene = RenderedScene(kind, things, draw_look(seed) if kind == "look" else None, camera=camera)
     try:
         return render_rollout(rollout.trajectory, frames, view, (*edits, *more), tiled=True), scene
     except NotApplicable:  # such as no room on the table for one object more

@@ -28,6 +28,7 @@ from rewardlab.worlds.metaworld.instructions import (
     inverse_instructions,
     phrasings,
 )
+from rewardlab.worlds.metaworld.render import CAMERAS
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, TASK_OBJECTS
 
 # How a clip is cut from a rollout and which instruction it gets, and how often.
@@ -96,7 +97,8 @@ def _own_words(table: RolloutTable, kind: str, rng: Generator) -> SampledClip | 
     progress[:shown] = table.progress[row, frames[:shown]]
     text, name = _words(table.texts[row], table.tasks[row], scene, rng)
     said = _caption(table, row, frames, name)
-    return SampledClip(row, frames, text, progress, levels_of(progress), said, kind in _FORWARD_KINDS)
+    own = kind in _FORWARD_KINDS
+    return SampledClip(row, frames, text, progress, levels_of(progress), said, own, _places(table, row, frames))
 
 
 def _words(texts: tuple[str, ...], task: str, scene: RenderedScene, rng: Generator) -> tuple[str, str]:
@@ -124,6 +126,17 @@ def _other(table: RolloutTable, rng: Generator) -> SampledClip | None:
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     progress[:shown] = 0.0
     return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, ""))
+
+
+def _places(table: RolloutTable, row: int, frames: Ints) -> Floats | None:
+    """Return where object and gripper are in the picture; None where the camera may be any."""
+    camera = table.scenes[row].camera
+    seen = (
+        CAMERAS[camera].seen_at(np.stack([table.object_pos[row, frames], table.gripper_pos[row, frames]], axis=1))
+        if camera
+        else None
+    )
+    return None if seen is None else seen.reshape(len(frames), 4).astype(np.float32)
 
 
 def _caption(table: RolloutTable, row: int, frames: Ints, name: str) -> str:
@@ -196,7 +209,8 @@ def _synthetic(table: RolloutTable, rng: Generator) -> SampledClip | None:
     usual = scene.look is None and rng.random() < 0.5
     name = TASK_OBJECTS[task] if usual else new_name(scene.look, dictionary_words(), rng)
     text, progress = synthetic_instruction(ClipPositions(task, gripper_pos, object_pos), name, rng)
-    return SampledClip(row, frames, text, progress, levels_of(progress), _caption(table, row, frames, name))
+    said, places = _caption(table, row, frames, name), _places(table, row, frames)
+    return SampledClip(row, frames, text, progress, levels_of(progress), said, places=places)
 
 
 def _undone(table: RolloutTable, rng: Generator) -> SampledClip | None:
@@ -211,7 +225,7 @@ def _undone(table: RolloutTable, rng: Generator) -> SampledClip | None:
     left = (table.progress[row, frames] - LEVEL_STARTS[0]) / (table.progress[row, end] - LEVEL_STARTS[0])
     progress = (1 - left.clip(0, 1)).astype(np.float32)  # below level 2 the object is as it was
     said = _caption(table, row, frames, "")
-    return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, matches_task=False)
+    return SampledClip(row, frames, drawn.text, progress, levels_of(progress), said, places=_places(table, row, frames))
 
 
 def _inverse(table: RolloutTable, rng: Generator) -> SampledClip | None:
@@ -228,7 +242,8 @@ def _inverse(table: RolloutTable, rng: Generator) -> SampledClip | None:
     progress = np.full(CLIP_FRAMES, np.nan, np.float32)
     levels = np.zeros(CLIP_FRAMES, np.int64)
     levels[shown - 1] = 1
-    return SampledClip(row, frames, text, progress, levels, _caption(table, row, frames, name))
+    said = _caption(table, row, frames, name)
+    return SampledClip(row, frames, text, progress, levels, said, places=_places(table, row, frames))
 
 
 def _inverse_words(task: str, seen: tuple[str, ...], scene: RenderedScene, rng: Generator) -> tuple[str, str]:

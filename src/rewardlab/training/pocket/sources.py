@@ -62,7 +62,7 @@ class Tabletop:
 
 def make_tabletop(settings: PocketSettings, fold: int | None, path: Path) -> Tabletop:
     """Make and render the rollouts of a fold into a new file of pixels, uint8 (rollouts, 16, H, W, 3)."""
-    trained, checked = settings.tabletop, settings.tabletop // 25
+    trained, checked = settings.tabletop, max(1, settings.tabletop // 25)
     shape = (trained + checked, CLIP_FRAMES, settings.size, settings.size, 3)
     np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
     parts = [range(first, min(first + _SHARD, trained)) for first in range(0, trained, _SHARD)]

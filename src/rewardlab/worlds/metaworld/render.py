@@ -13,11 +13,12 @@ from numpy.typing import NDArray
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Frames
 from rewardlab.worlds.metaworld.physics import Trajectory, load_module, open_task
-from rewardlab.worlds.offscreen import in_rendering_thread, make_current
+from rewardlab.worlds.offscreen import in_rendering_thread, make_current, seen_at
 
 Floats = NDArray[np.float64]
 WORKSPACE_CENTRE = np.array([0.0, 0.68, 0.1])  # the cameras look at it and turn around it
 _MAX_GEOMS = 1000
+_FOV = 45.0  # degrees from the top to the bottom of the picture, as MuJoCo has it
 MAX_SIDE = 512  # pixels of the largest frame
 
 
@@ -32,6 +33,11 @@ class Camera:
     elevation: float = 0.0
     distance: float = 1.0
     fixed: str = ""
+
+    def seen_at(self, points: Floats) -> Floats | None:
+        """Return where points (..., 3) are in the picture (..., 2), from -1 to 1; None for Meta-World's own cameras."""
+        pose = (self.azimuth, self.elevation, self.distance)
+        return None if self.fixed else seen_at(points, WORKSPACE_CENTRE, pose, _FOV)
 
 
 CAMERAS = {

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import pick
+from rewardlab.worlds.offscreen import seen_at
 from rewardlab.worlds.tabletop.catalog import COLOURS, EVERYTHING, KINDS, Kind, Role, Triple, Vocabulary
 
 Floats = NDArray[np.float64]
@@ -80,11 +81,7 @@ class Camera:
 
     def seen_at(self, points: Floats) -> Floats:
         """Return where points (..., 3) are in the picture (..., 2): from -1 to 1, to the right and downwards."""
-        around, above = np.radians((self.azimuth, self.elevation))
-        ahead = np.array([np.cos(above) * np.cos(around), np.cos(above) * np.sin(around), np.sin(above)])
-        way = points - (np.array(self.target) - self.distance * ahead)
-        axes = np.stack([self.right(), -np.cross(self.right(), ahead)], axis=-1)
-        return np.asarray(way @ axes / (way @ ahead * np.tan(np.radians(self.fov / 2)))[..., None])
+        return seen_at(points, self.target, (self.azimuth, self.elevation, self.distance), self.fov)
 
 
 @dataclass(frozen=True)
