@@ -5,13 +5,13 @@
 
 `train` lets one policy for each task and seed learn from the model by DSRL, and one from the simulator's own success.
 It prints the success of both. The episodes that both learned from go as states into `SHARDS/policy-TASK-SEED.npz`,
-in the format of the rollouts of `train pocket`: 200 of them, near misses and failures that the model gave level 4 or
-more drawn four times as often as other failures, successes twice as often. Finished training runs in `--out` are not
-repeated, so that another model there is set beside the same true reward.
+in the format of the rollouts of `train pocket`: 200 of them; near misses, and failures that fooled the model into level
+4 or more, are drawn four times as often as other failures, successes twice as often. Finished training runs in `--out`
+are not repeated, so that another model there is set beside the same true reward.
 
 `measure` prints the near-miss AUC on the episodes of one seed: how often a success scores above a failure that ended
-at level 4 or that the model of `train` gave level 4 or more, by the expected level, a tie counting half. Its interval
-is a bootstrap over scenes.
+at level 4 or that fooled the model of `train`, by the expected level, a tie counting half. Its interval is a bootstrap
+over scenes.
 """
 
 import argparse
@@ -38,7 +38,8 @@ from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.estimates import MetricEstimate, measure, with_clusters
 from rewardlab.models import name_model
 from rewardlab.models.composite import validated_answers
-from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun, plan_from_json
+from rewardlab.rl.dsrl import SacSettings
+from rewardlab.rl.plan import RlPlan, Schedule, StudyFolder, TrainingRun
 from rewardlab.rl.results import TrainingRunResult, read_training_run, write_training_run
 from rewardlab.rl.rewards import TRUE, EpisodeReward, RewardValue
 from rewardlab.rl.rollouts import PolicyEpisode
@@ -49,12 +50,7 @@ from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
-# One start learns to its end, without checkpoints; half the gradient steps of the studies at twice their rate.
-SETTINGS = {
-    "tasks": ["button-press", "drawer-close", "plate-slide"],
-    "sac": {"gradient_steps": 4, "rate": 1e-3, "batch": 128},
-    "schedule": {"episodes": 160, "evaluations": 0, "final": 24, "clips": 0, "hacked": 0},
-}
+TASKS = ("button-press", "drawer-close", "plate-slide")
 FRAMES, KEPT = 24, 200  # frames of a rollout, and rollouts of a shard
 NEAR = 4  # the level of a near miss
 FOOLED, OTHER = "fooled", "policy"  # the qualities of rollouts
@@ -75,7 +71,8 @@ class RecordedReward:
     def compute(self, episodes: Sequence[PolicyEpisode]) -> list[RewardValue]:
         values = self.reward.compute(episodes)
         for episode, value in zip(episodes, values, strict=True):
-            fooled = not episode.success and value.level is not None and value.level >= NEAR
+            true = episode.trajectory.readings[-1].level
+            fooled = not episode.success and value.level is not None and value.level >= NEAR and value.level > true
             self.rollouts.append(as_rollout(episode.trajectory, FOOLED if fooled else OTHER))
         return values
 
@@ -133,16 +130,15 @@ def train(plan: RlPlan, model: str, folder: StudyFolder, shards: Path, workers: 
     claim_folder(folder.plan, record_to_json(plan))
     shards.mkdir(parents=True, exist_ok=True)
     list(map_items(partial(make_base_policy, plan, folder), plan.tasks, workers))
-    runs = replace(plan, rewards=(model, TRUE)).training_runs()  # the two of a task and seed, one after the other
+    runs = [run for reward in (model, TRUE) for run in replace(plan, rewards=(reward,)).training_runs()]
     results: list[TrainingRunResult] = []
     for run, result in zip(runs, map_items(partial(train_policy, plan, folder), runs, workers), strict=True):
         results.append(result)
         print(f"{run.task}, {run.reward}, seed {run.seed}: {result.success:.0%}", flush=True)
-        if run.reward == TRUE:
-            pair = (replace(run, reward=model), run)
-            rollouts = [rollout for each in pair for rollout in load_rollouts(episodes_file(folder, each))]
-            chosen = choose_rollouts(rollouts, KEPT, run.seed)
-            save_rollouts(shards / Shard("policy", run.task, run.seed, len(chosen)).name, chosen)
+        files = [episodes_file(folder, replace(run, reward=reward)) for reward in (model, TRUE)]
+        rollouts = [rollout for path in files if path.exists() for rollout in load_rollouts(path)]
+        chosen = choose_rollouts(rollouts, KEPT, run.seed)
+        save_rollouts(shards / Shard("policy", run.task, run.seed, len(chosen)).name, chosen)
     return results
 
 
@@ -221,7 +217,8 @@ def main() -> None:
     training = commands.add_parser("train")
     training.add_argument("model")
     training.add_argument("--out", type=Path, default=Path("policies"))
-    training.add_argument("--workers", type=int, default=1)
+    training.add_argument("--episodes", type=int, default=200, help="that each policy learns from")
+    training.add_argument("--workers", type=int, default=1, help="policies that learn at a time")
     measuring = commands.add_parser("measure")
     measuring.add_argument("models", nargs="+")
     measuring.add_argument("--seed", type=int, default=2)
@@ -231,7 +228,8 @@ def main() -> None:
     if given.command == "measure":
         print_near_misses(given.models, given.shards, given.seed)
         return
-    plan = plan_from_json(SETTINGS, "near_misses.py")
+    schedule = Schedule(given.episodes, evaluations=0, final=24, clips=0, hacked=0)  # so there are no checkpoints
+    plan = RlPlan(tasks=TASKS, sac=SacSettings(batch=128), schedule=schedule)
     results = train(plan, given.model, StudyFolder(given.out.resolve()), given.shards, given.workers)
     print_success(results, given.model)
 
