@@ -4,10 +4,10 @@
     python benchmarks/near_misses.py measure pocket motion --shards shards --seed 2
 
 `train` lets one policy for each task and seed learn from the model by DSRL, and one from the simulator's own success.
-It prints the success of both. The episodes that both learned from go as states into `SHARDS/policy-TASK-SEED.npz`,
-in the format of the rollouts of `train pocket`: 200 of them; near misses, and failures that fooled the model into level
-4 or more, are drawn four times as often as other failures, successes twice as often. Finished training runs in `--out`
-are not repeated, so that another model there is set beside the same true reward.
+It prints the success of both. The episodes that both learned from, and 40 of what they learned, go as states into
+`SHARDS/policy-TASK-SEED.npz`, in the format of the rollouts of `train pocket`: 200 of them; near misses, and failures
+that fooled the model into level 4 or more, are drawn four times as often as other failures, successes twice as often.
+Finished training runs in `--out` are not repeated, so that another model there is set beside the same true reward.
 
 `measure` prints the near-miss AUC on the episodes of one seed: how often a success scores above a failure that ended
 at level 4 or that fooled the model of `train`, by the expected level, a tie counting half. Its interval is a bootstrap
@@ -52,6 +52,7 @@ from rewardlab.worlds.metaworld.scene_edits import render_rollout
 
 TASKS = ("button-press", "drawer-close", "plate-slide")
 FRAMES, KEPT = 24, 200  # frames of a rollout, and rollouts of a shard
+EXPLOITING = 40  # episodes without exploration in scenes of the seed's own, kept beside those that are learned from
 NEAR = 4  # the level of a near miss
 FOOLED, OTHER = "fooled", "policy"  # the qualities of rollouts
 SHOWN, VIEW = frame_policy("uniform:16"), CameraView("right", 112)
@@ -100,8 +101,10 @@ def train_policy(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> Trainin
         training.reward = recorded = RecordedReward(training.reward)
         result = training.train()
         folder.training_run(run).mkdir(parents=True, exist_ok=True)
-        own = recorded.rollouts[: plan.schedule.episodes]  # without the evaluation, whose scenes all seeds share
-        save_rollouts(episodes_file(folder, run), own)
+        del recorded.rollouts[plan.schedule.episodes :]  # those of the evaluation, whose scenes all seeds share
+        drawn = [rng_for(run.seed, "near misses", run.task, index).integers(2**30) for index in range(EXPLOITING)]
+        recorded.compute(training._roll_out([int(scene) + 2**30 for scene in drawn], training.policy.exploit()))
+        save_rollouts(episodes_file(folder, run), recorded.rollouts)
         write_training_run(result, folder.result(run))
     return read_training_run(folder.result(run))
 
@@ -229,7 +232,7 @@ def main() -> None:
         print_near_misses(given.models, given.shards, given.seed)
         return
     schedule = Schedule(given.episodes, evaluations=0, final=24, clips=0, hacked=0)  # so there are no checkpoints
-    plan = RlPlan(tasks=TASKS, sac=SacSettings(batch=128), schedule=schedule)
+    plan = RlPlan(tasks=TASKS, sac=SacSettings(rate=1e-3, batch=128), schedule=schedule)
     results = train(plan, given.model, StudyFolder(given.out.resolve()), given.shards, given.workers)
     print_success(results, given.model)
 

@@ -67,7 +67,7 @@ def test_policies_leave_rollouts_that_teach_and_test_a_reward_model(tmp_path: Pa
     (path,) = (tmp_path / "shards").iterdir()
     assert path.name == "policy-button-press-000.npz"
     rollouts = load_rollouts(path)
-    assert len(rollouts) == 2 * plan.schedule.episodes
+    assert len(rollouts) == 2 * (plan.schedule.episodes + near_misses.EXPLOITING)
     failed = [rollout for rollout in rollouts if not rollout.trajectory.readings[-1].success]
     assert sum(rollout.quality == "fooled" for rollout in failed) == len(failed) // 2  # constant:5 calls all a success
     assert all(rollout.texts and len(rollout.trajectory.qpos) == 24 for rollout in rollouts)
