@@ -10,8 +10,9 @@ that fooled the model into level 4 or more, are drawn four times as often as oth
 Finished training runs in `--out` are not repeated, so that another model there is set beside the same true reward.
 
 `measure` prints the near-miss AUC on the episodes of one seed: how often a success scores above a failure that ended
-at level 4 or that fooled the model of `train`, by the expected level, a tie counting half. Its interval is a bootstrap
-over scenes.
+at level 4 or that fooled the model of `train`, by the expected level, a tie counting half. Failures that fooled a
+model were chosen by its mistakes, which lowers its own AUC: the one of level 4 alone is free of that. Intervals are
+bootstraps over scenes.
 """
 
 import argparse
@@ -156,14 +157,14 @@ def print_success(results: Sequence[TrainingRunResult], model: str) -> None:
         print(f"{task:<14} {own[0].base_success or 0:>5.0%}  {seeds:<40} {means[0]:>4.0%} | {means[1]:>4.0%}  {ratio}")
 
 
-def near_miss_auc(model: str, rollouts: Sequence[Rollout]) -> MetricEstimate:
-    """Return how well a model tells the successes among some rollouts from the hard failures."""
+def near_miss_auc(model: str, rollouts: Sequence[Rollout]) -> tuple[MetricEstimate, MetricEstimate]:
+    """Return how well a model tells the successes among rollouts from all hard failures, and from those at level 4."""
     used = [r for r in rollouts if r.trajectory.readings[-1].success or is_hard(r)]
     answers = validated_answers(name_model(model).build(), [as_episode(rollout) for rollout in used])
     trials = [as_trial(model, index, *each) for index, each in enumerate(zip(used, answers, strict=True))]
     table = with_clusters(TrialTable(to_arrow(trials)))
-    clusters = len({trial.video for trial in trials})
-    return measure(METRICS["success_auc"], table, draw_clusters(clusters, 2000, 0))
+    draws, metric = draw_clusters(len({trial.video for trial in trials}), 2000, 0), METRICS["success_auc"]
+    return measure(metric, table, draws), measure(metric, table.where(table.number("truth_level") >= NEAR), draws)
 
 
 def as_episode(rollout: Rollout) -> Episode:
@@ -201,17 +202,19 @@ def as_trial(model: str, index: int, rollout: Rollout, answer: Answer) -> Trial:
 
 
 def print_near_misses(models: Sequence[str], shards: Path, seed: int) -> None:
-    print(f"{'model':<20} {'task':<14} near-miss AUC        successes  failures  of them level 4")
+    print(f"{'model':<20} {'task':<14} {'near-miss AUC':<19} {'of level 4 alone':<19} successes  failures  at level 4")
     for path in sorted(shards.glob(f"policy-*-{seed:03d}.npz")):
         rollouts = load_rollouts(path)
         hard = [rollout for rollout in rollouts if is_hard(rollout)]
         good = sum(rollout.trajectory.readings[-1].success for rollout in rollouts)
         near = sum(rollout.trajectory.readings[-1].level == NEAR for rollout in hard)
         for model in models:
-            auc = near_miss_auc(model, rollouts)
-            value = f"{auc.value:.2f} [{auc.low:.2f}, {auc.high:.2f}]"
+            found = [f"{auc.value:.2f} [{auc.low:.2f}, {auc.high:.2f}]" for auc in near_miss_auc(model, rollouts)]
             task = rollouts[0].trajectory.task
-            print(f"{model:<20} {task:<14} {value:<20} {good:>9}  {len(hard):>8}  {near:>15}", flush=True)
+            print(
+                f"{model:<20} {task:<14} {found[0]:<19} {found[1]:<19} {good:>9}  {len(hard):>8}  {near:>10}",
+                flush=True,
+            )
 
 
 def main() -> None:
@@ -220,7 +223,7 @@ def main() -> None:
     training = commands.add_parser("train")
     training.add_argument("model")
     training.add_argument("--out", type=Path, default=Path("policies"))
-    training.add_argument("--episodes", type=int, default=200, help="that each policy learns from")
+    training.add_argument("--episodes", type=int, default=120, help="that each policy learns from")
     training.add_argument("--workers", type=int, default=1, help="policies that learn at a time")
     measuring = commands.add_parser("measure")
     measuring.add_argument("models", nargs="+")
@@ -232,6 +235,7 @@ def main() -> None:
         print_near_misses(given.models, given.shards, given.seed)
         return
     schedule = Schedule(given.episodes, evaluations=0, final=24, clips=0, hacked=0)  # so there are no checkpoints
+    # Twice the rate of the studies: the temperature of SAC must fall in fewer updates.
     plan = RlPlan(tasks=TASKS, sac=SacSettings(rate=1e-3, batch=128), schedule=schedule)
     results = train(plan, given.model, StudyFolder(given.out.resolve()), given.shards, given.workers)
     print_success(results, given.model)

@@ -86,8 +86,9 @@ def test_near_misses_are_successes_against_failures_that_fool_a_model() -> None:
     successes = [near_misses.as_rollout(trajectory, "policy") for trajectory in done]
     fooling = [near_misses.as_rollout(trajectory, "fooled") for trajectory in left]
     plain = [near_misses.as_rollout(trajectory, "policy") for trajectory in left]
-    assert near_misses.near_miss_auc("pocket", successes + fooling).value == 1
-    assert near_misses.near_miss_auc("constant:3", successes + fooling).value == 0.5
-    assert np.isnan(near_misses.near_miss_auc("constant:3", successes + plain).value)  # no failure is a hard one
+    assert near_misses.near_miss_auc("pocket", successes + fooling)[0].value == 1
+    every, at_level_4 = near_misses.near_miss_auc("constant:3", successes + fooling)
+    assert every.value == 0.5 and np.isnan(at_level_4.value)
+    assert np.isnan(near_misses.near_miss_auc("constant:3", successes + plain)[0].value)  # no failure is a hard one
     drawn = near_misses.choose_rollouts(plain * 20 + fooling * 20, 40, 0)
     assert sum(rollout.quality == "fooled" for rollout in drawn) > 25  # 20 if all were drawn as often
