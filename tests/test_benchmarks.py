@@ -7,6 +7,7 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 
+import numpy as np
 import pytest
 
 from rewardlab.data import open_dataset
@@ -67,3 +68,44 @@ def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: p
         answers = streaming.with_session(client, frames)
         assert len(answers) == 3
         assert answers == streaming.with_whole_clips(client, frames)
+
+
+def test_policies_leave_rollouts_that_teach_and_test_a_reward_model(tmp_path: Path) -> None:
+    for package in ("stable_baselines3", "metaworld"):
+        pytest.importorskip(package)
+    from rewardlab.rl.plan import StudyFolder
+    from rewardlab.training.pocket.rollouts import load_rollouts
+    from tests.rl.tiny_study import tiny_plan
+
+    near_misses = benchmark("near_misses")
+    plan = tiny_plan(schedule={"evaluations": 0})
+    results = near_misses.train(plan, "constant:5", StudyFolder(tmp_path / "policies"), tmp_path / "shards", workers=1)
+    assert [result.reward for result in results] == ["constant:5", "true"]
+    (path,) = (tmp_path / "shards").iterdir()
+    assert path.name == "policy-button-press-000.npz"
+    rollouts = load_rollouts(path)
+    assert len(rollouts) == 2 * (plan.schedule.episodes + near_misses.EXPLOITING)
+    failed = [rollout for rollout in rollouts if not rollout.trajectory.readings[-1].success]
+    assert sum(rollout.quality == "fooled" for rollout in failed) == len(failed) // 2  # constant:5 calls all a success
+    assert all(rollout.texts and len(rollout.trajectory.qpos) == 24 for rollout in rollouts)
+
+
+def test_near_misses_are_successes_against_failures_that_fool_a_model() -> None:
+    pytest.importorskip("stable_baselines3")
+    pytest.importorskip("metaworld")
+    from rewardlab.worlds.metaworld.physics import simulate
+    from rewardlab.worlds.metaworld.policies import make_policy
+
+    near_misses = benchmark("near_misses")
+    done = [simulate("drawer-close", seed, 120, make_policy("expert", "drawer-close", seed)) for seed in (1, 2)]
+    left = [simulate("drawer-close", seed, 120, lambda _state: np.zeros(4)) for seed in (3, 4)]
+    assert [trajectory.readings[-1].level for trajectory in (*done, *left)] == [5, 5, 1, 1]
+    successes = [near_misses.as_rollout(trajectory, "policy") for trajectory in done]
+    fooling = [near_misses.as_rollout(trajectory, "fooled") for trajectory in left]
+    plain = [near_misses.as_rollout(trajectory, "policy") for trajectory in left]
+    assert near_misses.near_miss_auc("pocket", successes + fooling)[0].value == 1
+    every, at_level_4 = near_misses.near_miss_auc("constant:3", successes + fooling)
+    assert every.value == 0.5 and np.isnan(at_level_4.value)
+    assert np.isnan(near_misses.near_miss_auc("constant:3", successes + plain)[0].value)  # no failure is a hard one
+    drawn = near_misses.choose_rollouts(plain * 20 + fooling * 20, 40, 0)
+    assert sum(rollout.quality == "fooled" for rollout in drawn) > 25  # 20 if all were drawn as often
