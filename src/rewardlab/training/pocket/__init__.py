@@ -57,6 +57,10 @@ def train_pocket(
     near_misses: Annotated[int, Help("more rollouts of each task that should end just short of success")] = 100,
     val_rollouts: Annotated[int, Help("validation rollouts of each task")] = 40,
     tasks: Annotated[str | Sequence[str], Help("tasks to use; all takes every task", metavar="TASK")] = ("all",),
+    policy_rollouts: Annotated[
+        str,
+        Help("folder of rollouts of policies, as benchmarks/near_misses.py keeps them, to train on", metavar="FOLDER"),
+    ] = "",
     frames_per_rollout: Annotated[int, Help("frames stored of a rollout", more=True)] = 24,
     size: Annotated[int, Help("side of a frame in pixels; pocket sees them smaller", more=True)] = 168,
     steps: Annotated[int, Help("training steps of every variant and fold")] = 5000,
@@ -156,6 +160,7 @@ class PocketSettings:
     near_misses: int
     val_rollouts: int
     tasks: tuple[str, ...]
+    policy_rollouts: str
     frames_per_rollout: int
     size: int
     steps: int

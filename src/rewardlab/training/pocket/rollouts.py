@@ -1,6 +1,7 @@
 """Rollouts for training: simulated once, kept as states, progress and the instructions that apply to them."""
 
 import json
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -11,6 +12,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.evaluation.engines.ordered_map import map_items
@@ -51,7 +53,7 @@ class Rollout:
 
 @dataclass(frozen=True)
 class Shard:
-    """Some rollouts of one task; `part` is train, near (misses) or check, and says which seeds they have."""
+    """Some rollouts of one task; `part` is train, near (misses), check or policy, and says where they come from."""
 
     part: str
     task: str
@@ -67,18 +69,35 @@ def shards_of(settings: PocketSettings) -> list[Shard]:
     """Return the files, in the order in which rollouts are numbered."""
     parts = {"train": settings.rollouts, "near": settings.near_misses, "check": settings.val_rollouts}
     wanted = [(part, task, count) for part, count in parts.items() for task in settings.all_tasks]
-    return [
+    simulated = [
         Shard(part, task, first // SHARD_SIZE, min(SHARD_SIZE, count - first))
         for part, task, count in wanted
         for first in range(0, count, SHARD_SIZE)
     ]
+    return simulated + (_policy_shards(settings) if settings.policy_rollouts else [])
+
+
+def _policy_shards(settings: PocketSettings) -> list[Shard]:
+    """Return the shards of policies that are there for the tasks."""
+    found = []
+    for path in sorted(Path(settings.policy_rollouts).glob("policy-*-*.npz")):
+        _, task = path.stem.rsplit("-", 1)[0].split("-", 1)
+        if task in settings.all_tasks:
+            with np.load(path) as table:
+                found.append(Shard("policy", task, int(path.stem.rsplit("-", 1)[1]), len(table["readings"])))
+    if not found:
+        raise DataError(f"{settings.policy_rollouts} must hold policy-TASK-NUMBER.npz of a trained task, found none")
+    return found
 
 
 def simulate_all(settings: PocketSettings, shards: Sequence[Shard] | None = None) -> None:
-    """Simulate every shard, or these, that is not there yet."""
+    """Simulate every shard, or these, that is not there yet; those of policies are copied."""
     folder = settings.out / "rollouts"
     folder.mkdir(parents=True, exist_ok=True)
     wanted = shards_of(settings) if shards is None else shards
+    for shard in wanted:
+        if shard.part == "policy":
+            shutil.copy(Path(settings.policy_rollouts) / shard.name, folder)
     missing = [shard for shard in wanted if not (folder / shard.name).exists()]
     for number, _ in enumerate(map_items(partial(_simulate_shard, settings), missing, settings.workers), start=1):
         if number % 50 == 0 or number == len(missing):
