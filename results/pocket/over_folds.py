@@ -1,6 +1,6 @@
 """What pocket is worth on tasks that it never saw, over all folds of a training, with the calibration that ships.
 
-    rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx --out runs/pocket
+    rewardlab train pocket --folds 0,1,2,3,4 --dinov2 dinov2_vits14.onnx --out runs/pocket
     python results/pocket/over_folds.py runs/pocket --out over_folds.csv
 
 The clips are the validation rollouts of every task; each fold is calibrated on what the other folds say, as the

@@ -1,6 +1,6 @@
 """Reads what `rewardlab train pocket` keeps of its probes: how the networks judge rollouts they were not trained on.
 
-    rewardlab train pocket --folds 0,1,2,3,4 --distill-from dinov2_vits14.onnx --out runs/pocket
+    rewardlab train pocket --folds 0,1,2,3,4 --dinov2 dinov2_vits14.onnx --out runs/pocket
     python results/pocket/read_probes.py runs/pocket/pocket-fold*-probes.npz --out probes.csv
 
 Every number is a row: file, tasks (seen or unseen), what, value, n. MAE and AUC are means over tasks.
@@ -66,7 +66,7 @@ def split_numbers(
         "success AUC": (np.nanmean(areas), len(truth)),
         "order sensitivity on successes": (order(own["progress"][done], backwards[done]), done.sum()),
     }
-    for name in ("held_out", "crowd"):
+    for name in ("held_out",):
         other = part(name)
         wrong = np.abs(median(softmax(other["logits"].astype(float), axis=1)) - other["level"])
         numbers[f"MAE, {name}"] = (over_tasks(wrong, other["task"]), len(wrong))
