@@ -19,7 +19,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -167,6 +167,7 @@ def near_miss_auc(model: str, rollouts: Sequence[Rollout]) -> tuple[MetricEstima
     return measure(metric, table, draws), measure(metric, table.where(table.number("truth_level") >= NEAR), draws)
 
 
+@lru_cache(maxsize=KEPT)  # rendered once for all models
 def as_episode(rollout: Rollout) -> Episode:
     trajectory = rollout.trajectory
     frames = render_rollout(trajectory, range(FRAMES), VIEW, tiled=True)
