@@ -64,7 +64,7 @@ def demonstrations(names: Sequence[str], episodes: Sequence[Episode]) -> list[tu
     task = np.unique([episode.instruction.lower() for episode in episodes], return_inverse=True)[1]
     swapped = {what: _swapped(episodes, shown, severity) for severity, what in SHARED.items()}
     halves = [sample_frames(_first_half(episode), frame_policy("uniform:16")) for episode in episodes]
-    backwards = [rearrange(clip, np.arange(len(clip.clip))[::-1]) for clip in shown]
+    backwards = [sample_frames(_backwards(episode), frame_policy("uniform:16")) for episode in episodes]
     rows = []
     for name in names:
         model = name_model(name).build()
@@ -105,6 +105,10 @@ def _swapped(
 
 def _first_half(episode: Episode) -> Episode:
     return rearrange(episode, np.arange(max(1, len(episode.clip) // 2)))
+
+
+def _backwards(episode: Episode) -> Episode:
+    return rearrange(episode, np.arange(len(episode.clip))[::-1])
 
 
 def _as_it_is(episode: Episode) -> Episode:
