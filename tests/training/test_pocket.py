@@ -77,7 +77,7 @@ SETTINGS = pocket_settings(
     near_misses=1,
     val_rollouts=1,
     frames_per_rollout=6,
-    size=42,
+    size=56,
     tabletop=4,
     demonstrations="sample",
     folds=(0,),
@@ -155,7 +155,7 @@ def test_pocket_large_looks_at_fewer_frames_and_keeps_no_weights_of_dinov2(train
     assert not [name for name in weights(trained_large, "pocket-large-fold0") if "frozen" in name]
     model = name_model(f"pocket:{trained_large.out / 'pocket-large-fold0'}").build()
     check_model(model, open_dataset("sample-sim").episodes[:2])
-    assert known(json.loads((trained_large.out / "pocket-large-fold0.json").read_text()))["size"] == 42
+    assert known(json.loads((trained_large.out / "pocket-large-fold0.json").read_text()))["size"] == 56
 
 
 def test_exported_graphs_answer_like_the_network(
@@ -194,7 +194,7 @@ def test_no_frame_is_judged_by_what_comes_after_it() -> None:
     torch.manual_seed(0)
     model = PocketNetwork(NetworkConfig(size=32)).eval()
     frames = torch.randint(0, 256, (1, 16, 32, 32, 3), dtype=torch.uint8)
-    words, known = torch.randn(1, 48, 128), torch.ones(1, 48)
+    words, known = torch.randn(1, 12, 128), torch.ones(1, 12)
     changed = frames.clone()
     changed[:, 9:] = 0
     with torch.no_grad():
@@ -461,18 +461,18 @@ def test_settings_that_make_no_sense_are_refused() -> None:
         PlanError, match="a part is one of distillation, scenes, inverse-instructions, captions, places, got 'hands'"
     ):
         pocket_settings(ablate=("hands",))
-    with pytest.raises(PlanError, match="multiple of 42"):
+    with pytest.raises(PlanError, match="multiple of 14"):
         pocket_settings(size=100)
 
 
 @pytest.mark.parametrize(("variant", "shades"), [("pocket", {1, 3}), ("pocket-plain", {1})])
 def test_int8_is_calibrated_on_no_frame_that_the_variant_was_not_trained_on(variant: str, shades: set[int]) -> None:
     # Of the rollouts the second is shown in a changed world, and the last is of an unseen task.
-    shade = torch.tensor([1, 3, 2, 2], dtype=torch.uint8).reshape(4, 1, 1, 1, 1).expand(4, 6, 42, 42, 3)
+    shade = torch.tensor([1, 3, 2, 2], dtype=torch.uint8).reshape(4, 1, 1, 1, 1).expand(4, 6, 56, 56, 3)
     scenes = (RenderedScene(), RenderedScene("world"), *(RenderedScene(),) * 14)
     tasks = ("drawer-open",) * 8 + ("hammer",) * 8
     table = replace(made_up_table(), tasks=tasks, training=np.array([0, 1, 9]), scenes=scenes)
     store = FrameStore(Sources(table), {"metaworld": shade, "nonsense": shade[:0]}, torch.zeros(1, 1), None)
     own = of_variant(SETTINGS, store, Training(variant, 0))
-    frames = calibration_frames(own, network_config(variant, 42))
+    frames = calibration_frames(own, network_config(variant, 56))
     assert frames.dtype == np.uint8 and frames.shape[1:] == (32, 32, 3) and set(np.unique(frames)) == shades

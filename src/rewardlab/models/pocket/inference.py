@@ -74,6 +74,7 @@ def _resized(frame: Frames, size: tuple[int, int]) -> Frames:
 # Instructions: WordPiece tokenization of English text to piece ids, and a fixed vector for each piece.
 
 MAX_PIECES = 48
+PIECES_READ = 32  # of them, where a graph takes any number
 _WORD = re.compile(r"[^\W_]+|[^\w\s]|_")
 _MAX_PIECE_LENGTH = 40  # characters; the longest piece that is looked up
 
@@ -357,7 +358,7 @@ class PocketRewardModel:
         known = (ids >= 0).astype(np.float32)
         vectors = self.vocabulary.vectors[ids] * known[..., None]
         fixed = self.temporal_encoder.whole.get_inputs()[1].shape[1]
-        pieces = fixed if isinstance(fixed, int) else max(1, int(known.sum(axis=1).max()))
+        pieces = fixed if isinstance(fixed, int) else min(PIECES_READ, max(1, int(known.sum(axis=1).max())))
         outputs = self.temporal_encoder.run(
             len(texts),
             lambda some: {

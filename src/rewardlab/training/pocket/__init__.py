@@ -209,8 +209,9 @@ def pocket_settings(**given: Any) -> PocketSettings:
     least = {"rollouts": 1, "val_rollouts": 1, "steps": 1, "batch_size": 1, "eval_every": 1}
     least |= {"near_misses": 0, "tabletop": 0, "frames_per_rollout": 4}
     small = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
-    if small or settings.size % 42:
-        raise PlanError(f"settings are too small: {', '.join(small)}" if small else "size must be a multiple of 42")
+    if small or settings.size % 14 or settings.size < 42:
+        wrong = "size must be a multiple of 14, at least 42"
+        raise PlanError(f"settings are too small: {', '.join(small)}" if small else wrong)
     if "pocket-large" in settings.variants and not settings.dinov2:
         raise PlanError("pocket-large sees with DINOv2; give its weights by --dinov2, or leave out pocket-large")
     return settings

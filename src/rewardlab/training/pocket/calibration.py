@@ -48,6 +48,8 @@ _UNSEEN_SHARE = 0.5  # of the weight in the fit; the other half is on tasks that
 _PENALTY = 1e-3  # on the squares of what is fitted
 _PARTS = 5  # of the tasks, for the conformal threshold
 _FALSE_ALARMS = 0.03  # share of the validation clips of the strangest source that are flagged
+_CALIBRATED = ("own", "still", "other_thing", "tabletop", "tabletop_other")  # probes whose level is known
+_NOTHING_DONE = ("other_thing",)  # whose recorded level is that under the own instruction
 _OWN_WORDS = ("own", "tabletop", "demonstrations")  # probes of every source under its own instructions
 
 
@@ -97,14 +99,20 @@ def probed(settings: PocketSettings, training: Training) -> Predictions:
 
 
 def probed_clips(settings: PocketSettings, training: Training) -> ProbedClips:
-    """Return the predictions for the validation rollouts; where no task is unseen, all count as unseen."""
-    found = probed(settings, training)
-    task, level = found["own/task"], found["own/level"].astype(np.int64)
-    logits, states = found["own/logits"].astype(np.float64), found["own/state"].astype(np.float32)
+    """Return the predictions for validation clips of known level; where no task is unseen, all count as unseen."""
+    found, names = probed(settings, training), settings.unseen(training.fold)
     familiar = unit_length(found["trained/state"].astype(np.float32))
-    names = settings.unseen(training.fold)
-    unseen = np.isin(task, names) if names else np.ones(len(task), bool)
-    return ProbedClips(calibration_features(logits, knn_ood_score(states, familiar)), level, unseen, task)
+    parts = []
+    for probe in _CALIBRATED:
+        if f"{probe}/level" not in found:
+            continue
+        task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
+        logits, states = (found[f"{probe}/{what}"] for what in ("logits", "state"))
+        unseen = task != "" if probe.startswith("tabletop") else np.isin(task, names)
+        features = calibration_features(logits.astype(np.float64), knn_ood_score(states.astype(np.float32), familiar))
+        parts.append((features, np.where(probe in _NOTHING_DONE, 1, level), unseen, task))
+    features, level, unseen, task = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return ProbedClips(features, level, unseen if unseen.any() else np.ones(len(task), bool), task)
 
 
 def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:

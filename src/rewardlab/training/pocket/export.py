@@ -15,7 +15,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write
 from rewardlab.models.pocket import familiar_images, int8_image_encoder, variant_files
-from rewardlab.models.pocket.inference import MAX_PIECES
+from rewardlab.models.pocket.inference import PIECES_READ
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH, load_distillation_teacher
 from rewardlab.training.holdout import recorded_split
 from rewardlab.training.pocket import PocketSettings, Training
@@ -191,7 +191,7 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
     config = network_config(training.variant, settings.size)
     frames = torch.zeros((2, config.size, config.size, 3), dtype=torch.uint8)
     tokens = torch.zeros((2, config.frames, config.tokens_per_frame, config.token_width))
-    words, known = torch.zeros((2, MAX_PIECES, WORD_VECTOR_WIDTH)), torch.ones((2, MAX_PIECES))
+    words, known = torch.zeros((2, PIECES_READ, WORD_VECTOR_WIDTH)), torch.ones((2, PIECES_READ))
     inputs, outputs = ["tokens", "words", "known"], ["p", "l", "s"]
     _, image_path, temporal_path, states_path, settings_path = variant_files(stem)
     _write(model.image_encoder, (frames,), image_path, (["frames"], ["tokens"]))

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from rewardlab.models.pocket import WORD_VECTORS
-from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces
+from rewardlab.models.pocket.inference import CLIP_FRAMES, PIECES_READ, load_word_pieces
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.network import NetworkConfig
 from rewardlab.training.pocket.rendering import of_training, read_rollout_table, render_all
@@ -207,7 +207,7 @@ def change_pixels(frames: Tensor, size: int, mild: Tensor) -> tuple[Tensor, Tens
 
 def gather_words(store: FrameStore, batch: Batch, *, augment: bool) -> tuple[Tensor, Tensor]:
     """Return the vectors of the words and which of them are there; augmented, some are left out and all have noise."""
-    ids = to_device(batch.piece_ids, store)
+    ids = to_device(batch.piece_ids, store)[:, :PIECES_READ]
     if not ids.is_cuda:  # there, all batches have the same shape, for which the network is compiled
         ids = ids[:, : int((batch.piece_ids >= 0).sum(axis=1).max())]
     known = (ids >= 0).float()

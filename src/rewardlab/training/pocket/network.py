@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from rewardlab.models.pocket.inference import CLIP_FRAMES, MAX_PIECES
+from rewardlab.models.pocket.inference import CLIP_FRAMES, PIECES_READ
 from rewardlab.training.encoders import PATCH, WORD_VECTOR_WIDTH, Dinov2, Dinov2ImageEncoder
 from rewardlab.training.encoders import WIDTH as EYES_WIDTH
 from rewardlab.training.pocket import NOT_DONE
@@ -25,9 +25,9 @@ DISPLACEMENTS = 7  # how far the object and the gripper have moved along three a
 class NetworkConfig:
     """The size of a network: side and number of its frames, what it sees with, and how wide and deep it reads."""
 
-    size: int = 128
+    size: int = 112
     frames: int = CLIP_FRAMES
-    channels: tuple[int, int, int, int] = (16, 40, 96, 160)  # of the convolutions
+    channels: tuple[int, int, int, int] = (16, 32, 80, 160)  # of the convolutions
     dinov2: bool = False  # DINOv2 sees beside them
     width: int = 192
     reading: int = 2  # layers in which the words look at a frame
@@ -47,7 +47,7 @@ def network_config(variant: str, size: int) -> NetworkConfig:
     """Return the network of a variant for stored frames of this side; the small ones see them smaller."""
     if variant == "pocket-large":
         return NetworkConfig(size, LARGE_FRAMES, (16, 32, 64, 128), dinov2=True, reading=3, dropout=0.15)
-    return NetworkConfig(size * 16 // 21)
+    return NetworkConfig(size * 2 // 3 // STRIDE * STRIDE)
 
 
 # The order in which layers are created is the order in which seeded weights are drawn: keep it.
@@ -163,13 +163,13 @@ class TemporalEncoder(nn.Module):
         super().__init__()
         width, channels, heads = config.width, config.token_width, 6
         self.word_projection = nn.Linear(WORD_VECTOR_WIDTH, width)
-        self.word_positions = nn.Parameter(torch.randn(1, MAX_PIECES, width) * 0.02)
+        self.word_positions = nn.Parameter(torch.randn(1, PIECES_READ, width) * 0.02)
         self.text_layers = nn.ModuleList(TransformerBlock(width, heads, config.dropout) for _ in range(2))
         self.token_norm = nn.LayerNorm(channels)
-        self.current, self.first, self.previous, self.difference = (nn.Linear(channels, width) for _ in range(4))
+        self.current, self.first, self.difference = (nn.Linear(channels, width) for _ in range(3))
         self.token_positions = nn.Parameter(torch.randn(1, 1, config.tokens_per_frame, width) * 0.02)
-        mix = (nn.LayerNorm(width), nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
-        self.token_mix, self.fused_norm = nn.Sequential(*mix), nn.LayerNorm(width)
+        self.token_mix = nn.Sequential(nn.LayerNorm(width), nn.GELU(), nn.Linear(width, width))
+        self.fused_norm = nn.LayerNorm(width)
         self.latents = nn.Parameter(torch.randn(1, _LATENTS, width) * 0.02)
         self.reading = nn.ModuleList(ReadingBlock(width, heads, config.dropout) for _ in range(config.reading))
         self.frame_projection = nn.Linear((_LATENTS + 3) * width, width)
@@ -220,11 +220,11 @@ class TemporalEncoder(nn.Module):
         return x, where * where.new_tensor(read.shape[-1]).rsqrt()
 
     def _fuse(self, tokens: Tensor) -> Tensor:
-        """Return what each place of a frame shows now, at first, before, and how far it differs from the first."""
+        """Return what each place of a frame shows now and at first, and how far that differs."""
         tokens = self.token_norm(tokens)
-        first, previous = tokens[:, :1], torch.cat([tokens[:, :1], tokens[:, :-1]], dim=1)
-        fused = self.current(tokens) + self.first(first) + self.previous(previous) + self.token_positions
-        fused = fused + self.difference((tokens - first).abs())
+        first = tokens[:, :1]
+        fused = self.current(tokens) + self.first(first) + self.difference((tokens - first).abs())
+        fused = fused + self.token_positions
         mixed: Tensor = fused + self.token_mix(fused)
         return mixed
 
