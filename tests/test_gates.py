@@ -137,7 +137,7 @@ def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
         words = ["stress", server.model("input_price=2&output_price=10"), str(tiny_data)]
         assert main([*words, "--dry-run"]) == 0
         said = capsys.readouterr().out
-        assert "990 trials (6 episodes x 33 conditions x 5 models)" in said
+        assert "1,584 trials (6 episodes x 33 conditions x 8 models)" in said
         assert f"{server.model()}: 198 requests or more to a server" in said
         assert "tokens and cost: told after the first answers" in said
         assert server.asked.total() == 0 and not list(tmp_path.iterdir())

@@ -120,7 +120,7 @@ def with_value(column: str, value: object, row: int = 3) -> Callable[[pa.Table],
         (with_value("shown", [-1]), "shown must be indices of frames"),
         (with_value("seconds", -1.0), "seconds must be 0 or more"),
         (with_value("id", None), "id must be present"),
-        (lambda table: pa.concat_tables([table, table]), "trials, but the plan has 120"),
+        (lambda table: pa.concat_tables([table, table]), "trials, but the plan has 210"),
         (lambda table: table.drop_columns(["truth_level"]), "'truth_level' is missing, not int8"),
         (lambda table: table.append_column("luck", table["level"]), "'luck' is double, not a column"),
         (

@@ -82,8 +82,10 @@ def test_a_card_with_hostile_names_stays_a_card(evil_summary: tuple[Summary, rew
     command = "rewardlab stress\n```\n<script>alert(1)</script>"
     card = robustness_card(summary, [replace(run.record, command=command)])
     assert r"\<img" in card and not re.search(r"(?<!\\)<img", card) and not re.search(r"(?<!\\)\]\(", card)
-    rows = [line for line in card.splitlines() if line.startswith("|")]
-    assert {len(re.findall(r"(?<!\\)\|", row)) for row in rows} == {5}
+    tables = re.findall(r"(?:^\|.*\n)+", card, re.MULTILINE)
+    for table in tables:
+        assert len({len(re.findall(r"(?<!\\)\|", row)) for row in table.splitlines()}) == 1, table
+    assert tables
     assert "````\nrewardlab stress\n```\n<script>" in card
 
 

@@ -105,7 +105,7 @@ def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_p
     run = evaluate(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
     lost = failed(run)
     assert {(t.episode, t.severity) for t in lost} == {("arm/b.mp4", 4)}
-    assert {t.model for t in lost} == {"length", "constant", "random", "oracle"}
+    assert {t.model for t in lost} == {"length", "constant", "random", "motion", "end-motion", "change", "oracle"}
     assert {t.reason for t in lost} == {"the worker died with exit code 9 while the episode was decoded or perturbed"}
 
 

@@ -31,7 +31,7 @@ def write_probes(plan: PocketSettings, fold: int) -> None:
 
 
 def test_it_is_wide_where_the_training_is_lost_and_narrow_where_it_is_not(tmp_path: Path) -> None:
-    plan = pocket_settings(variants=("pocket",), folds=(0, 1, 2), out=tmp_path)
+    plan = pocket_settings(variants=("pocket",), folds=("0", "1", "2"), out=tmp_path)
     for fold in (0, 1, 2):
         write_probes(plan, fold)
     found = fit_novelty_calibration(plan, Training("pocket", 0))
@@ -50,6 +50,6 @@ def test_it_is_wide_where_the_training_is_lost_and_narrow_where_it_is_not(tmp_pa
 
 
 def test_one_fold_alone_is_calibrated_on_itself(tmp_path: Path) -> None:
-    plan = pocket_settings(variants=("pocket",), folds=(3,), out=tmp_path)
+    plan = pocket_settings(variants=("pocket",), folds=("3",), out=tmp_path)
     write_probes(plan, 3)
     assert fit_novelty_calibration(plan, Training("pocket", 3))["calibrated_on"]["folds"] == [3]

@@ -80,7 +80,7 @@ SETTINGS = pocket_settings(
     size=56,
     tabletop=4,
     demonstrations="sample",
-    folds=(0,),
+    folds=("0",),
     steps=4,
     batch_size=8,
     eval_every=2,
@@ -453,7 +453,7 @@ def test_a_dry_run_of_every_training_tells_what_it_would_do_and_writes_nothing(
 def test_settings_that_make_no_sense_are_refused() -> None:
     with pytest.raises(PlanError, match="got 'pocket-huge'"):
         pocket_settings(variants=("pocket-huge",))
-    with pytest.raises(PlanError, match=r"from 0 to 4, or none, got '5'"):
+    with pytest.raises(PlanError, match="a fold is one of none, 0, 1, 2, 3, 4, got '5'"):
         pocket_settings(folds="5")
     with pytest.raises(PlanError, match="give its weights by --dinov2"):
         pocket_settings(variants="pocket-large")

@@ -39,8 +39,6 @@ SEEDS = range(4)
 NAMES = {entry.name: entry for entry in WORLD_PERTURBATIONS}
 PRIMITIVES = {"box", "sphere", "capsule", "cylinder", "ellipsoid"}
 
-pytestmark = pytest.mark.usefixtures("physics")  # the arms of the scenes are Meta-World's
-
 
 def end(rollout: Rollout, goal: Goal | None = None) -> float:
     return float(progress(rollout.scene, rollout.states, goal or rollout.goal)[-1])
@@ -225,7 +223,7 @@ def test_two_commands_in_one_sentence_are_two_goals() -> None:
 
 
 @pytest.fixture(scope="module")
-def dataset(renderer: None, tmp_path_factory: pytest.TempPathFactory) -> Path:  # noqa: ARG001
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("tabletop")
     rewardlab.collect(
         "tabletop",
@@ -267,7 +265,6 @@ def test_what_is_collected_has_exact_labels_and_other_instructions(dataset: Path
         assert row["split"] in SPLITS
 
 
-@pytest.mark.usefixtures("renderer")
 def test_frames_do_not_depend_on_what_was_rendered_before() -> None:
     rollouts, steps = [make_rollout(seed) for seed in range(4)], np.array([0, 9])
 
@@ -346,7 +343,6 @@ def test_edits_leave_the_rollout_as_it_is() -> None:
         edited(rollout, [("goal_hidden", (0.0,))])
 
 
-@pytest.mark.usefixtures("renderer")
 def test_the_success_is_seen_and_clips_for_training_come_with_their_states() -> None:
     (clip,) = training_clips([11], size=48, frames=5)
     assert clip.frames.shape == (5, 48, 48, 3) and len(clip.rollout.states) == 5

@@ -31,7 +31,6 @@ HEAD = "head:"
 Watched = Episode | Failure  # a clip as the reward model sees it, or why there is none
 HeadKind = Literal["binary", "progress", "levels"]
 Numbers = NDArray[np.float32]
-_TOKENS, _WIDTH = 49, 128  # tokens of a frame of pocket's image encoder, and numbers of a token
 
 
 @dataclass(frozen=True)
@@ -157,10 +156,10 @@ class LabelledClips:
 class RewardHead(nn.Module):
     """Maps the tokens of some frames and the words of the instruction to one or five logits."""
 
-    def __init__(self, frames: int, words: int, hidden: int, kind: HeadKind) -> None:
+    def __init__(self, frames: int, tokens: int, words: int, hidden: int, kind: HeadKind) -> None:
         super().__init__()
         self.kind, self.words = kind, words
-        self.project = nn.Linear(_TOKENS * _WIDTH, hidden)
+        self.project = nn.Linear(tokens, hidden)
         self.mlp = nn.Sequential(
             nn.Linear(frames * hidden + words, hidden), nn.SiLU(), nn.Linear(hidden, 5 if kind == "levels" else 1)
         )
@@ -237,7 +236,7 @@ def train_head(kind: HeadKind, clips: LabelledClips, settings: HeadSettings, fol
     """Train one head and write its weights at every checkpoint; all kinds see the same clips in the same order."""
     torch.set_num_threads(1)
     torch.manual_seed(int(rng_for(seed, "reward head").integers(2**31)))
-    head = RewardHead(settings.frames, clips.words.shape[1], settings.hidden, kind)
+    head = RewardHead(settings.frames, clips.tokens.shape[2], clips.words.shape[1], settings.hidden, kind)
     optimizer = torch.optim.AdamW(head.parameters(), lr=settings.rate, weight_decay=1e-2)
     tokens, words = torch.as_tensor(clips.tokens), torch.as_tensor(clips.words)
     keep = {0, *settings.checkpoints}
@@ -265,7 +264,8 @@ def open_head(name: str, folder: Path) -> HeadModel:
     path = folder / f"{name.removeprefix(HEAD)}.pt"
     try:
         state = torch.load(path, weights_only=True)
-        head = RewardHead(state["frames"], state["words"], state["hidden"], parse_head(name)[0])
+        tokens = state["head"]["project.weight"].shape[1]
+        head = RewardHead(state["frames"], tokens, state["words"], state["hidden"], parse_head(name)[0])
         head.load_state_dict(state["head"])
     except Exception as error:  # torch has many errors for a file that is not what it was
         raise RunError(f"{path} holds no reward head ({error}); remove it to train it again") from error

@@ -36,7 +36,7 @@ def train_pocket(
     *,
     variants: Annotated[str | Sequence[str], Help(f"which of {', '.join(VARIANTS)}", metavar="NAME")] = ("pocket",),
     folds: Annotated[
-        str | Sequence[str | int],
+        str | Sequence[str],
         Help("folds to train, each with a fifth of tasks, kinds, verbs and subsets unseen; none holds out nothing"),
     ] = (EVERYTHING,),
     dinov2: Annotated[
@@ -151,7 +151,7 @@ class PocketSettings:
     """The settings of `train_pocket`, checked, as loader and simulator workers get them."""
 
     variants: tuple[str, ...]
-    folds: tuple[int | None, ...]
+    folds: tuple[str, ...]  # numbers, or EVERYTHING
     dinov2: str
     demonstrations: str
     tabletop: int
@@ -194,15 +194,22 @@ class PocketSettings:
     @property
     def trainings(self) -> tuple[Training, ...]:
         """Return the networks to train."""
-        return tuple(Training(variant, fold) for fold in self.folds for variant in self.variants)
+        folds = [None if fold == EVERYTHING else int(fold) for fold in self.folds]
+        return tuple(Training(variant, fold) for fold in folds for variant in self.variants)
 
 
 def pocket_settings(**given: Any) -> PocketSettings:
     """Return checked settings of `train_pocket`; what is not given has its default."""
     values = {setting.name: setting.default for setting in settings_of(train_pocket)} | given
     values |= {name: several(values[name]) for name in ("variants", "folds", "ablate", "tasks")}
-    settings = PocketSettings(**values | {"out": Path(values["out"]), "folds": tuple(map(_fold, values["folds"]))})
-    for names, known, what in ((settings.variants, VARIANTS, "variant"), (settings.ablate, PARTS, "part")):
+    settings = PocketSettings(**values | {"out": Path(values["out"])})
+    folds = (EVERYTHING, *map(str, range(FOLDS)))
+    chosen = (
+        (settings.variants, VARIANTS, "variant"),
+        (settings.ablate, PARTS, "part"),
+        (settings.folds, folds, "fold"),
+    )
+    for names, known, what in chosen:
         for name in names:
             if name not in known:
                 raise PlanError(f"a {what} is one of {', '.join(known)}, got {name!r}")
@@ -215,11 +222,3 @@ def pocket_settings(**given: Any) -> PocketSettings:
     if "pocket-large" in settings.variants and not settings.dinov2:
         raise PlanError("pocket-large sees with DINOv2; give its weights by --dinov2, or leave out pocket-large")
     return settings
-
-
-def _fold(value: Any) -> int | None:
-    if value is None or str(value) == EVERYTHING:
-        return None
-    if str(value) not in map(str, range(FOLDS)):
-        raise PlanError(f"a fold is a number from 0 to {FOLDS - 1}, or {EVERYTHING}, got {value!r}")
-    return int(value)
