@@ -185,3 +185,14 @@ def test_two_interrupts_while_a_frame_is_drawn_end_the_process_after_the_drawing
     offscreen.backend()  # skips the test where nothing renders
     done = subprocess.run([sys.executable, "-c", _DRAWING], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (-signal.SIGINT, "drawn\n"), done.stderr  # SIGSEGV where it is freed early
+
+
+@pytest.mark.parametrize("camera", ["right", "left", "far"])
+def test_a_point_is_seen_where_it_is_drawn(drawer: Trajectory, camera: str) -> None:
+    plain, marked = (
+        render_rollout(drawer, [0], CameraView(camera, 200, marker=marker))[0].astype(int) for marker in (False, True)
+    )
+    drawn = np.argwhere(np.abs(marked - plain).sum(axis=2) > 60).mean(axis=0)  # the ball at the goal, (y, x)
+    seen = CAMERAS[camera].seen_at(drawer.goal)
+    assert seen is not None and CAMERAS["corner2"].seen_at(drawer.goal) is None
+    np.testing.assert_allclose((seen[::-1] + 1) * 100, drawn, atol=3)
