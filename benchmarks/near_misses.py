@@ -45,8 +45,15 @@ from rewardlab.rl.results import TrainingRunResult, read_training_run, write_tra
 from rewardlab.rl.rewards import TRUE, EpisodeReward, RewardValue
 from rewardlab.rl.rollouts import PolicyEpisode
 from rewardlab.rl.training_run import make_base_policy, open_training_run
-from rewardlab.training.pocket.rollouts import Rollout, Shard, load_rollouts, save_rollouts
-from rewardlab.worlds.metaworld.instructions import PHRASINGS, counterfactuals, describe_displacement, phrasings
+from rewardlab.training.pocket.rollouts import (
+    Rollout,
+    Shard,
+    at_steps,
+    instructions_of,
+    load_rollouts,
+    save_rollouts,
+)
+from rewardlab.worlds.metaworld.instructions import counterfactuals
 from rewardlab.worlds.metaworld.physics import Trajectory
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
@@ -82,17 +89,10 @@ class RecordedReward:
 def as_rollout(trajectory: Trajectory, quality: str) -> Rollout:
     """Return a trajectory as a rollout to train on, with its instructions."""
     kept = np.linspace(0, len(trajectory.actions), FRAMES).round().astype(np.int64)
-    states = replace(
-        trajectory,
-        qpos=trajectory.qpos[kept],
-        gripper_pos=trajectory.gripper_pos[kept],
-        object_pos=trajectory.object_pos[kept],
-        readings=tuple(trajectory.readings[step] for step in kept),
-    )
-    where, lists = describe_displacement(trajectory.goal - trajectory.object_pos[0]), phrasings()[trajectory.task]
-    texts, held_out = (tuple(text.replace("{where}", where) for text in lists[kind]) for kind in PHRASINGS)
     others = counterfactuals(trajectory, rng_for(trajectory.seed, "near misses", trajectory.task))
-    return Rollout(states, quality, texts, held_out, tuple((FRAMES - 1, each.text, each.level) for each in others))
+    levels = tuple((FRAMES - 1, each.text, each.level) for each in others)
+    texts, held_out = instructions_of(trajectory)
+    return Rollout(at_steps(trajectory, kept), quality, texts, held_out, levels)
 
 
 def train_policy(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> TrainingRunResult:

@@ -276,7 +276,7 @@ def _near_miss(trials: TrialTable) -> TrialTable:
     return trials.where(np.isin(trials.number("truth_level"), (4, 5)) & ~np.isnan(trials.number("level")))
 
 
-def _auc(*parts: PairCounts) -> Numbers:
+def auc_of_pairs(*parts: PairCounts) -> Numbers:
     """Return the fraction of pairs of different truth that are ordered rightly; a tie counts half."""
     pairs = np.sum([part.untied_truths for part in parts], axis=0)
     balance = np.sum([part.alike - part.contrary for part in parts], axis=0)
@@ -286,7 +286,7 @@ def _auc(*parts: PairCounts) -> Numbers:
 
 def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
     used = _near_miss(trials)
-    return _auc(pair_draws(used.number("level"), used.number("truth_level"), clusters_of(used), draws))
+    return auc_of_pairs(pair_draws(used.number("level"), used.number("truth_level"), clusters_of(used), draws))
 
 
 @metric(
@@ -299,7 +299,7 @@ def near_miss_auc(trials: TrialTable) -> float:
     """Area under the ROC curve of telling true 5s from true 4s by the unrounded level; a tie counts half."""
     used = _near_miss(trials)
     group = np.zeros(len(used), dtype=np.int64)
-    return float(_auc(count_pairs(used.number("level"), used.number("truth_level"), group, 1))[0])
+    return float(auc_of_pairs(count_pairs(used.number("level"), used.number("truth_level"), group, 1))[0])
 
 
 # Success as detection: how well the unrounded level tells successes from failures, whatever the threshold, and how
@@ -322,7 +322,7 @@ def _success_auc(trials: TrialTable, draws: Draws, *, within: bool) -> Numbers:
     group = used.codes("subset")[0] if within else np.zeros(len(used), dtype=np.int64)
     masks = [group == each for each in np.unique(group)]
     parts = [pair_draws(levels[mask], outcomes[mask], cluster[mask], draws) for mask in masks]
-    return _auc(*parts) if parts else np.full(draws.number, np.nan)
+    return auc_of_pairs(*parts) if parts else np.full(draws.number, np.nan)
 
 
 @metric(

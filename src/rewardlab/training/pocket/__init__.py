@@ -14,13 +14,8 @@ from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
 
 VARIANTS = ("pocket", "pocket-large", "pocket-plain")
-PARTS = (
-    "distillation",
-    "scenes",
-    "inverse-instructions",
-    "captions",
-    "places",
-)  # of the recipe, that an ablation leaves out
+# Parts of the recipe that an ablation leaves out.
+PARTS = ("distillation", "scenes", "inverse-instructions", "captions", "places")
 # How often each camera renders for training; `front` and `corner3` are held out.
 NOT_DONE = -1  # in place of a level: whatever it is, not a success
 EVERYTHING = "none"  # in place of a fold: nothing is held out

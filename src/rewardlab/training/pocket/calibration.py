@@ -26,7 +26,7 @@ from rewardlab.models.pocket.inference import (
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.frame_store import FrameStore, gather_frames, gather_words
 from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork
-from rewardlab.training.pocket.rendering import Ints, RolloutTable, levels_of
+from rewardlab.training.pocket.rendering import Ints, RolloutTable, evenly, levels_of
 from rewardlab.training.pocket.sampling import SampledClip
 from rewardlab.training.pocket.sources import (
     DEMONSTRATION_FRAMES,
@@ -34,6 +34,7 @@ from rewardlab.training.pocket.sources import (
     Demonstrations,
     Tabletop,
     known_of_demonstration,
+    labelled,
     make_batch,
     other_instruction,
 )
@@ -203,7 +204,7 @@ def predict(
 
 
 def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, list[SampledClip]]:
-    rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
+    rows, trained = table.checks.tolist(), evenly(table.training, _FAMILIAR).tolist()
     done = [row for row in rows if is_success(table.levels[row, -1])]
     both = [row for row in done if table.tasks[row] in OPPOSITE_TASKS]
     others = _other_things(settings, table, done)
@@ -221,31 +222,28 @@ def _probes(settings: PocketSettings, table: RolloutTable) -> dict[str, list[Sam
         "other_thing": (list(others), whole, list(others.values())),
     }
     return {
-        name: [_clip(table, row, frames, text) for row, text in zip(shown, texts, strict=True)]
+        name: [labelled(row, frames, text, table.progress[row, frames]) for row, text in zip(shown, texts, strict=True)]
         for name, (shown, frames, texts) in probes.items()
     }
 
 
 def _tabletop_probes(table: Tabletop) -> dict[str, list[SampledClip]]:
-    frames, probes = (
-        np.arange(CLIP_FRAMES),
-        dict[str, list[SampledClip]](tabletop=[], tabletop_other=[], trained_tabletop=[]),
-    )
-    for row in (*table.checks.tolist(), *table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()):
+    frames = np.arange(CLIP_FRAMES)
+    probes: dict[str, list[SampledClip]] = {"tabletop": [], "tabletop_other": [], "trained_tabletop": []}
+    for row in (*table.checks.tolist(), *evenly(table.training, _FAMILIAR).tolist()):
         rollout, checked = table.rollouts[row], row >= table.checks[0]
         nothing = np.flatnonzero(levels_of(rollout.progress[:, -1]) == 1)
         asked = [("tabletop" if checked else "trained_tabletop", 0)]
         asked += [("tabletop_other", int(nothing[nothing > 0][0]))] if checked and (nothing > 0).any() else []
         for name, at in asked:
-            progress = rollout.progress[at]
-            probes[name].append(SampledClip(row, frames, rollout.texts[at], progress, levels_of(progress)))
+            probes[name].append(labelled(row, frames, rollout.texts[at], rollout.progress[at]))
     return probes
 
 
 def _demonstration_probes(settings: PocketSettings, table: Demonstrations) -> dict[str, list[SampledClip]]:
     whole = np.linspace(0, DEMONSTRATION_FRAMES - 1, CLIP_FRAMES).round().astype(np.int64)
     half = np.linspace(0, DEMONSTRATION_FRAMES // 2 - 1, CLIP_FRAMES).round().astype(np.int64)
-    rows, trained = table.checks.tolist(), table.training[:: max(1, len(table.training) // _FAMILIAR)].tolist()
+    rows, trained = table.checks.tolist(), evenly(table.training, _FAMILIAR).tolist()
     rng = rng_for(settings.seed, "other demonstrations")
     return {
         "demonstrations": [known_of_demonstration(row, whole, table.texts[row]) for row in rows],
@@ -258,11 +256,6 @@ def _demonstration_probes(settings: PocketSettings, table: Demonstrations) -> di
         ],
         "trained_demonstrations": [known_of_demonstration(row, whole, table.texts[row]) for row in trained],
     }
-
-
-def _clip(table: RolloutTable, row: int, frames: Ints, text: str) -> SampledClip:
-    progress = table.progress[row, frames]
-    return SampledClip(row, frames, text, progress, levels_of(progress))
 
 
 def _other_things(settings: PocketSettings, table: RolloutTable, rows: list[int]) -> dict[int, str]:

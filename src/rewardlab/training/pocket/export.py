@@ -201,9 +201,10 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
         quantise_transformer(temporal_path, temporal_path, doubled=0)
     else:
         quantise_image_encoder(image_path, frames_seen, int8_image_encoder(stem))
+    found = probed(settings, training)
     for path, rows in ((states_path, "trained/state"), (familiar_images(stem), "trained/image")):
         with atomic_write(path) as partial, partial.open("wb") as handle:
-            np.save(handle, probed(settings, training)[rows].astype(np.float16), allow_pickle=False)
+            np.save(handle, found[rows].astype(np.float16), allow_pickle=False)
     split = recorded_split(settings.out)
     if not training.robust:  # pocket-plain is trained with none of the catalog
         split = replace(split, train_perturbations=(), train_worlds=())

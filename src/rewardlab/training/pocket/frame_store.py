@@ -15,7 +15,7 @@ from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.inference import CLIP_FRAMES, PIECES_READ, load_word_pieces
 from rewardlab.training.pocket import PocketSettings, Training
 from rewardlab.training.pocket.network import NetworkConfig
-from rewardlab.training.pocket.rendering import of_training, read_rollout_table, render_all
+from rewardlab.training.pocket.rendering import evenly, of_training, read_rollout_table, render_all
 from rewardlab.training.pocket.sources import Batch, Sources, load_demonstrations, make_nonsense, make_tabletop
 
 _CALIBRATION_CLIPS = 60  # about so many, of each source, show the ranges of the image encoder
@@ -96,7 +96,7 @@ def calibration_frames(store: FrameStore, config: NetworkConfig) -> NDArray[np.u
     rows |= {"tabletop": table.tabletop.training} if table.tabletop else {}
     rows |= {"demonstrations": table.demonstrations.training} if table.demonstrations else {}
     for name, every in rows.items():
-        some = to_device(every[:: max(1, len(every) // _CALIBRATION_CLIPS)], store)
+        some = to_device(evenly(every, _CALIBRATION_CLIPS), store)
         clips = store.pixels[name][some]
         clips = clips[:, :: max(1, clips.shape[1] // 4)]
         chosen.append(resized(clips, config.size).flatten(0, 1).cpu().numpy())

@@ -74,11 +74,15 @@ def render_all(settings: PocketSettings, path: Path) -> list[RenderedScene]:
     """Render every rollout into a new file of pixels, uint8 (rollouts, frames, H, W, 3), and return what they show."""
     shards = shards_of(settings)
     starts = np.cumsum([0, *(shard.count for shard in shards)])
-    shape = (int(starts[-1]), max(settings.frames_per_rollout, CLIP_FRAMES), settings.size, settings.size, 3)
-    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    new_pixels(path, int(starts[-1]), max(settings.frames_per_rollout, CLIP_FRAMES), settings.size)
     placed = zip(shards, starts[:-1].tolist(), strict=True)
     found = map_items(partial(_render_shard, settings, path), placed, settings.workers)
     return [scene for scenes in found for scene in scenes]
+
+
+def new_pixels(path: Path, clips: int, frames: int, size: int) -> Frames:
+    """Return a new file of pixels, uint8 (clips, frames, H, W, 3), that workers fill together."""
+    return np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=(clips, frames, size, size, 3))
 
 
 def _render_shard(settings: PocketSettings, path: Path, placed: tuple[Shard, int]) -> list[RenderedScene]:
@@ -267,6 +271,11 @@ def of_training(table: RolloutTable, unseen: tuple[str, ...], *, robust: bool) -
         training=training,
         perturbed=perturbed,
     )
+
+
+def evenly(rows: Ints, count: int) -> Ints:
+    """Return about so many of the rows, evenly from all of them."""
+    return rows[:: max(1, len(rows) // count)]
 
 
 def levels_of(progress: Floats) -> Ints:

@@ -120,16 +120,14 @@ def _rollout(settings: PocketSettings, shard: Shard, index: int) -> Rollout:
         limit = float(rng.uniform(0.05, 1.0)) if quality in ("stops_early", "drops") else None
         trajectory = simulate(shard.task, seed, steps, make_policy(quality, shard.task, seed, limit))
     kept = np.linspace(0, len(trajectory.qpos) - 1, settings.frames_per_rollout).round().astype(np.int64)
-    displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
-    lists = phrasings()[shard.task]
-    texts, held_out = (tuple(text.replace("{where}", displacement) for text in lists[kind]) for kind in PHRASINGS)
+    texts, held_out = instructions_of(trajectory)
     # Counterfactual instructions are labelled at the end of the rollout and at some frames before it.
     ends = {len(kept) - 1, *rng.integers(len(kept) // 4, len(kept), _COUNTERFACTUAL_FRAMES - 1).tolist()}
     others: list[tuple[int, str, int]] = []
     for end in sorted(ends):
-        prefix = _at_steps(trajectory, np.arange(int(kept[end]) + 1))
+        prefix = at_steps(trajectory, np.arange(int(kept[end]) + 1))
         others += [(end, other.text, other.level) for other in counterfactuals(prefix, rng)]
-    return Rollout(_at_steps(trajectory, kept), quality, texts, held_out, tuple(others))
+    return Rollout(at_steps(trajectory, kept), quality, texts, held_out, tuple(others))
 
 
 def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
@@ -144,7 +142,15 @@ def _near_miss(task: str, rng: Generator) -> tuple[Trajectory, str]:
     return trajectory, quality
 
 
-def _at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
+def instructions_of(trajectory: Trajectory) -> list[tuple[str, ...]]:
+    """Return the phrasings of its task to train on, and those that are held out."""
+    displacement = describe_displacement(trajectory.goal - trajectory.object_pos[0])
+    lists = phrasings()[trajectory.task]
+    return [tuple(text.replace("{where}", displacement) for text in lists[kind]) for kind in PHRASINGS]
+
+
+def at_steps(trajectory: Trajectory, steps: Ints) -> Trajectory:
+    """Return these steps of a trajectory alone."""
     return replace(
         trajectory,
         qpos=trajectory.qpos[steps],

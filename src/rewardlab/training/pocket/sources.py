@@ -18,7 +18,7 @@ from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces, resize_frames
 from rewardlab.training.pocket import NOT_DONE, PocketSettings, Training
 from rewardlab.training.pocket.nonsense import TRAINED_KINDS, nonsense_clip, random_letters
-from rewardlab.training.pocket.rendering import Floats, Ints, RolloutTable, levels_of
+from rewardlab.training.pocket.rendering import Floats, Ints, RolloutTable, levels_of, new_pixels
 from rewardlab.training.pocket.rollouts import draw_by_share
 from rewardlab.training.pocket.sampling import SampledClip, between, sample_clip
 from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS
@@ -29,7 +29,7 @@ from rewardlab.worlds.tabletop.recording import TrainingClip, training_clips
 # How many of the videos of a step are of each source.
 SHARES = {"metaworld": 0.55, "tabletop": 0.26, "demonstrations": 0.15, "nonsense": 0.04}
 _TEXTS = 3  # of a tabletop rollout or demonstration; others have one, nonsense has two
-STILL = 0.04  # fraction of clips in which nothing moves, so that nothing gets done
+_STILL = 0.04  # fraction of clips in which nothing moves, so that nothing gets done
 
 # Tabletop: rollouts with the progress of twelve instructions each.
 
@@ -63,13 +63,12 @@ class Tabletop:
 def make_tabletop(settings: PocketSettings, fold: int | None, path: Path) -> Tabletop:
     """Make and render the rollouts of a fold into a new file of pixels, uint8 (rollouts, 16, H, W, 3)."""
     trained, checked = settings.tabletop, max(1, settings.tabletop // 25)
-    shape = (trained + checked, CLIP_FRAMES, settings.size, settings.size, 3)
-    np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
-    parts = [range(first, min(first + _SHARD, trained)) for first in range(0, trained, _SHARD)]
-    parts += [range(first, min(first + _SHARD, shape[0])) for first in range(trained, shape[0], _SHARD)]
+    rows = trained + checked
+    new_pixels(path, rows, CLIP_FRAMES, settings.size)
+    parts = [range(first, min(first + _SHARD, rows)) for first in range(0, rows, _SHARD)]
     found = map_items(partial(_tabletop_shard, settings, fold, path), parts, settings.workers)
     rollouts = tuple(rollout for part in found for rollout in part)
-    return Tabletop(rollouts, np.arange(trained), np.arange(trained, shape[0]))
+    return Tabletop(rollouts, np.arange(trained), np.arange(trained, rows))
 
 
 def _tabletop_shard(settings: PocketSettings, fold: int | None, path: Path, rows: range) -> list[TabletopRollout]:
@@ -102,10 +101,8 @@ def _seed_of_unseen(seed: int, fold: int | None, which: int) -> tuple[int, str]:
 
     def strange(clip: TrainingClip) -> str:
         goal = clip.asked[0].goal
-        kind = clip.rollout.scene.things[goal.thing].kind in unseen.kinds
-        return (
-            "both" if kind and goal.verb in unseen.verbs else "kind" if kind else "verb" * (goal.verb in unseen.verbs)
-        )
+        kind, verb = clip.rollout.scene.things[goal.thing].kind in unseen.kinds, goal.verb in unseen.verbs
+        return "both" if kind and verb else "kind" * kind + "verb" * verb
 
     tried = range(seed, seed + _MOST_TRIES)
     for at, clip in zip(tried, training_clips(tried, others=0, render=False), strict=True):
@@ -120,7 +117,7 @@ def _tabletop_clips(table: Tabletop, rng: Generator) -> list[SampledClip]:
     frames = between(0, CLIP_FRAMES - 1 if rng.random() < 0.6 else int(rng.integers(3, CLIP_FRAMES)), CLIP_FRAMES, rng)
     if rng.random() < 0.07:
         frames = frames[::-1]
-    elif rng.random() < STILL:
+    elif rng.random() < _STILL:
         frames = np.zeros_like(frames)
     done = rollout.progress[1:].max(axis=1) > 0.3
     weight = np.where(done, 3.0, np.where(rollout.related[1:], 2.0, 1.0))
@@ -133,14 +130,15 @@ def _tabletop_clips(table: Tabletop, rng: Generator) -> list[SampledClip]:
     asked += [0] * (_TEXTS - len(asked))
     return [
         replace(
-            _labelled(row, frames, rollout.texts[at], rollout.progress[at, frames]),
+            labelled(row, frames, rollout.texts[at], rollout.progress[at, frames]),
             places=np.concatenate([rollout.places[at, frames], rollout.hand[frames]], axis=1),
         )
         for at in asked
     ]
 
 
-def _labelled(row: int, frames: Ints, text: str, progress: Floats) -> SampledClip:
+def labelled(row: int, frames: Ints, text: str, progress: Floats) -> SampledClip:
+    """Return a clip whose progress is known in every frame."""
     return SampledClip(row, frames, text, progress, levels_of(progress))
 
 
@@ -179,8 +177,7 @@ def load_demonstrations(settings: PocketSettings, fold: int | None, path: Path) 
     episodes = [episode for episode in open_dataset(settings.demonstrations).episodes if episode.label.success]
     if not episodes:
         raise DataError(f"{settings.demonstrations} must have episodes whose success is true, got none")
-    shape = (len(episodes), DEMONSTRATION_FRAMES, settings.size, settings.size, 3)
-    pixels = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    pixels = new_pixels(path, len(episodes), DEMONSTRATION_FRAMES, settings.size)
     for row, frames in enumerate(map_items(partial(_read, settings.size), episodes, settings.workers)):
         pixels[row] = frames
     subsets = np.array([episode.provenance.subset for episode in episodes])
@@ -208,7 +205,7 @@ def _demonstration_clips(table: Demonstrations, rng: Generator) -> list[SampledC
     clips = [known_of_demonstration(row, frames, table.texts[row])]
     nothing = np.zeros(CLIP_FRAMES, np.float32)
     for _ in range(_TEXTS - 1):
-        clips.append(_labelled(row, frames, other_instruction(table, row, table.training, rng), nothing))
+        clips.append(labelled(row, frames, other_instruction(table, row, table.training, rng), nothing))
     return clips
 
 
@@ -248,8 +245,7 @@ _OF_OTHERS = ("still", "letters")  # kinds that are made of clips of other sourc
 def make_nonsense(settings: PocketSettings, path: Path) -> Ints:
     """Draw clips of the kinds that are trained on into a new file of pixels, and return their rows."""
     drawn = [kind for kind in TRAINED_KINDS if kind not in _OF_OTHERS for _ in range(_EACH_KIND)]
-    shape = (len(drawn), CLIP_FRAMES, settings.size, settings.size, 3)
-    pixels = np.lib.format.open_memmap(path, mode="w+", dtype=np.uint8, shape=shape)
+    pixels = new_pixels(path, len(drawn), CLIP_FRAMES, settings.size)
     for row, kind in enumerate(drawn):
         pixels[row] = nonsense_clip(kind, rng_for(settings.seed, "nonsense", row), CLIP_FRAMES, settings.size)
     return np.arange(len(drawn))
@@ -338,7 +334,7 @@ def _nonsense_clips(settings: PocketSettings, sources: Sources, rng: Generator) 
     else:
         name, row, frames = "nonsense", pick(sources.nonsense.tolist(), rng), np.arange(CLIP_FRAMES)
     nothing = np.zeros(CLIP_FRAMES, np.float32)
-    return name, [_labelled(row, frames, text, nothing) for text in texts]
+    return name, [labelled(row, frames, text, nothing) for text in texts]
 
 
 def make_batch(table: RolloutTable, groups: list[tuple[str, list[SampledClip]]]) -> Batch:

@@ -14,6 +14,7 @@ from torch import Tensor
 from rewardlab.core.episode import SUCCESS_THRESHOLD
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
+from rewardlab.metrics.accuracy import auc_of_pairs
 from rewardlab.metrics.rank_correlation import count_pairs
 from rewardlab.training.encoders import Dinov2, load_distillation_teacher
 from rewardlab.training.loop import TRAINED, Progress, Step, TrainingFiles
@@ -118,11 +119,11 @@ class Trainer:
         device = self.store.word_vectors.device
         self.model.train()
         with torch.autocast(device.type, torch.bfloat16, enabled=device.type != "cpu"):
-            places = gather_places(self.store, batch, self.network)
             if self.training.robust:
                 frames, places = gather_changed_frames(self.store, batch, self.network)
             else:
                 frames = gather_frames(self.store, batch, self.network)
+                places = gather_places(self.store, batch, self.network)
             words = gather_words(self.store, batch, augment=True)
             out = self.model(frames, *words, to_device(batch.video, self.store))
             losses = _losses(self, batch, out, places) | _distillation_losses(self, frames, out, rng)
@@ -214,13 +215,11 @@ def _error_and_auc(found: Predictions, probe: str, chosen: NDArray[np.bool_], na
     logits, truth, tasks = (found[f"{probe}/{what}"][chosen] for what in ("logits", "level", "task"))
     error = np.abs(_median_level(logits) - truth)
     of_tasks = [error[tasks == task].mean() for task in np.unique(tasks)]
-    pairs = count_pairs(
-        _expected_level(logits), (truth >= SUCCESS_THRESHOLD).astype(float), np.zeros(len(truth), int), 1
-    )
-    above = (pairs.alike - pairs.contrary)[0] / pairs.untied_truths[0] if pairs.untied_truths[0] else np.nan
+    done = (truth >= SUCCESS_THRESHOLD).astype(np.float64)
+    pairs = count_pairs(_expected_level(logits), done, np.zeros(len(truth), np.int64), 1)
     return {
         f"{name} mae": float(np.mean(of_tasks)) if of_tasks else float("nan"),
-        f"{name} auc": float(1 + above) / 2,
+        f"{name} auc": float(auc_of_pairs(pairs)[0]),
     }
 
 
