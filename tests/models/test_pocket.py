@@ -153,9 +153,11 @@ def test_a_clip_that_shows_something_only_between_the_sampled_frames_is_judged(p
 
 
 @pytest.mark.parametrize("text", ["打开抽屉", "Öffne bitte die Schublade", "Открой ящик", "🤖 ouvre le tiroir"])
-def test_other_languages_get_an_unsure_answer(pocket: PocketRewardModel, clips: list[Episode], text: str) -> None:
+def test_an_instruction_in_another_language_is_flagged(
+    pocket: PocketRewardModel, clips: list[Episode], text: str
+) -> None:
     (answer,) = pocket.score([replace(clips[0], instruction=text)])
-    assert isinstance(answer, Score) and max(answer.probabilities or ()) < 0.75
+    assert isinstance(answer, Score) and answer.info.unfamiliar
 
 
 def test_a_place_without_a_model_is_refused() -> None:
@@ -178,7 +180,7 @@ def test_what_was_held_out_is_in_the_catalog_and_was_not_trained_with(variant: s
     split = shipped_split(variant)
     trained = {*split.train_perturbations, *split.train_worlds}
     assert {*trained, *split.held_out} <= set(PERTURBATIONS)
-    assert len(split.held_out) == 33 and not trained & set(split.held_out)
+    assert len(split.held_out) >= 33 and not trained & set(split.held_out)
     assert bool(trained) == (variant != "pocket-plain")
 
 

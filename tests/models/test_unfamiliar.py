@@ -12,6 +12,7 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, with_frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
@@ -24,7 +25,7 @@ from rewardlab.models.pocket.inference import (
     mean_image_token,
     open_pocket,
 )
-from rewardlab.training.pocket.nonsense import UNSEEN_KINDS, nonsense_clip, random_letters
+from rewardlab.training.pocket.nonsense import TRAINED_KINDS, UNSEEN_KINDS, nonsense_clip, random_letters
 from tests.command_here import run_here
 from tests.conftest import moving_square
 
@@ -33,12 +34,20 @@ LOW, HIGH = 1e-6, 1.9  # of the distance of states, which is 0 to 2
 
 
 def copy_variant(folder: Path, **changed: Any) -> Path:
-    """Return the stem of a copy of the shipped model with some entries of its settings changed."""
+    """Return the stem of a copy of the shipped model that flags nothing, with some entries of its settings changed."""
     for path in variant_files(WEIGHTS / "pocket")[1:]:
         shutil.copy(path, folder / path.name)
     settings = folder / "pocket.json"
-    settings.write_text(json.dumps(json.loads(settings.read_text()) | changed))
+    facts = json.loads(settings.read_text())
+    del facts["unfamiliar_above"]
+    settings.write_text(json.dumps(facts | changed))
     return folder / "pocket"
+
+
+@pytest.fixture(scope="module")
+def silent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model without a threshold."""
+    return copy_variant(tmp_path_factory.mktemp("none"))
 
 
 @pytest.fixture(scope="module")
@@ -57,9 +66,24 @@ def flags(model: PocketRewardModel, episodes: list[Episode]) -> list[bool | None
     return [answer.info.unfamiliar for answer in model.score(episodes)]
 
 
-def test_a_variant_without_a_threshold_flags_nothing(clips: list[Episode]) -> None:
+def test_a_variant_without_a_threshold_flags_nothing(silent: Path, clips: list[Episode]) -> None:
     letters = episode_from_frames(clips[0].frames, "qxv zzkw")
-    assert flags(open_pocket(WEIGHTS / "pocket"), [clips[0], letters]) == [None, None]
+    assert flags(open_pocket(silent), [clips[0], letters]) == [None, None]
+
+
+@pytest.mark.parametrize("variant", ["pocket", "pocket-large"])
+def test_what_ships_gives_nonsense_no_reward_and_flags_it(variant: str, clips: list[Episode]) -> None:
+    model = open_pocket(WEIGHTS / variant)
+    kinds = (*TRAINED_KINDS, *UNSEEN_KINDS)
+    given = [
+        episode_from_frames(nonsense_clip(kind, rng_for(7, kind), 16, 128, clips[0].frames), clips[0].instruction)
+        for kind in kinds
+        if kind not in ("letters", "one_colour")  # one is no matter of pixels, the other is refused
+    ]
+    answers = [answer for answer in model.score(given) if isinstance(answer, Score)]
+    assert np.mean([answer.level for answer in answers]) <= 1.5
+    assert np.mean([answer.info.unfamiliar is True for answer in answers]) >= 0.75
+    assert np.mean([flag is True for flag in flags(model, clips[::10])]) <= 0.1
 
 
 def test_a_clip_is_flagged_above_the_threshold_and_not_below_it(
@@ -119,7 +143,7 @@ def test_the_images_of_training_are_part_of_the_identity_and_are_checked(tmp_pat
     before = name_model(f"pocket:{stem}").fingerprint
     np.save(familiar_images(stem), np.ones((4, 3), np.float16))
     assert name_model(f"pocket:{stem}").fingerprint != before
-    with pytest.raises(ModelError, match="must hold mean image tokens of width 128, got 3"):
+    with pytest.raises(ModelError, match="must hold mean image tokens of width 160, got 3"):
         open_pocket(stem)
 
 
@@ -142,33 +166,33 @@ def test_images_are_as_far_as_their_deviations_say() -> None:
     assert (near, far) == pytest.approx((0.8, 10.8), abs=1e-3)  # three of the five nearest are 0 or 10 away, two 2 more
 
 
-def test_score_shows_the_flag_in_the_terminal_and_in_json(flagging: Path, tiny_data: Path) -> None:
-    for model, flagged in ((f"pocket:{flagging}", True), ("pocket", False)):
-        words = ("score", model, str(tiny_data / "arm/a.mp4"), "open the drawer")
+def test_score_shows_the_flag_in_the_terminal_and_in_json(flagging: Path, silent: Path, tiny_data: Path) -> None:
+    for stem, flagged in ((flagging, True), (silent, False)):
+        words = ("score", f"pocket:{stem}", str(tiny_data / "arm/a.mp4"), "open the drawer")
         assert (SENTENCE in " ".join(run_here(*words).stdout.split())) is flagged
         (clip,) = json.loads(run_here(*words, "--json").stdout)["clips"]
         assert clip["info"].get("unfamiliar") is (True if flagged else None)
 
 
-def test_the_server_answers_with_the_flag(flagging: Path) -> None:
+def test_the_server_answers_with_the_flag(flagging: Path, silent: Path) -> None:
     pytest.importorskip("fastapi")
     from tests.serving.loopback_server import reward_server
 
     buffer = io.BytesIO()
     np.save(buffer, moving_square("a", count=8, size=16))
-    for stem, flag in ((flagging, True), (WEIGHTS / "pocket", None)):
+    for stem, flag in ((flagging, True), (silent, None)):
         with reward_server("pocket", open_pocket(stem)) as client:
             reply = client.post("/v1/score", files={"clip": buffer.getvalue()}, data={"instruction": "push"})
             assert reply.json()["info"].get("unfamiliar") is flag
 
 
-def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path) -> None:
+def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent: Path) -> None:
     gymnasium = pytest.importorskip("gymnasium")
     from rewardlab.rl.reward_stream import RewardStream
     from rewardlab.rl.wrapper import INFO, ModelReward, VectorModelReward
     from tests.rl.test_wrapper import Corridor
 
-    for stem, flag in ((flagging, True), (WEIGHTS / "pocket", False)):
+    for stem, flag in ((flagging, True), (silent, False)):
         env = ModelReward(Corridor(), f"pocket:{stem}", RewardStream("go right"))
         env.reset(seed=0)
         assert env.step(1)[4][INFO]["unfamiliar"] is flag
@@ -177,8 +201,10 @@ def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path) -> Non
         assert vector.step(np.array([1, 0]))[4][INFO]["unfamiliar"].tolist() == [flag, flag]
 
 
-def test_an_ensemble_is_flagged_where_one_of_its_members_is(flagging: Path, clips: list[Episode]) -> None:
-    low, plain = open_pocket(flagging), open_pocket(WEIGHTS / "pocket")
+def test_an_ensemble_is_flagged_where_one_of_its_members_is(
+    flagging: Path, silent: Path, clips: list[Episode]
+) -> None:
+    low, plain = open_pocket(flagging), open_pocket(silent)
     for members, flag in (((low, plain), True), ((plain, plain), None)):
         (answer,) = Ensemble(("a", "b"), members, "mean", (1.0, 1.0)).score(clips[:1])
         assert answer.info.unfamiliar is flag

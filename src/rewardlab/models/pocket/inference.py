@@ -374,8 +374,8 @@ class PocketRewardModel:
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
         flags = self._flags(tokens, texts, novelty, still)
         return [
-            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), flags[i], text, length)
-            for i, (clip, text, length) in enumerate(zip(tokens, texts, lengths, strict=True))
+            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), flags[i], length)
+            for i, (clip, length) in enumerate(zip(tokens, lengths, strict=True))
         ]
 
     def _flags(
@@ -395,12 +395,8 @@ class PocketRewardModel:
         ]
 
     def _score(
-        self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, text: str, length: int
+        self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, length: int
     ) -> Score:
-        known_share = self.vocabulary.known_share(text)
-        if known_share < _LEAST_KNOWN:  # move towards the uniform distribution
-            trust = known_share / _LEAST_KNOWN
-            probs = trust * probs + (1 - trust) / len(probs)
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))

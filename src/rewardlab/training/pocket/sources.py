@@ -27,7 +27,7 @@ from rewardlab.worlds.tabletop.catalog import EVERYTHING, seen_vocabulary, unsee
 from rewardlab.worlds.tabletop.recording import TrainingClip, training_clips
 
 # How many of the videos of a step are of each source.
-SHARES = {"metaworld": 0.55, "tabletop": 0.26, "demonstrations": 0.15, "nonsense": 0.04}
+SHARES = {"metaworld": 0.52, "tabletop": 0.26, "demonstrations": 0.18, "nonsense": 0.04}
 _TEXTS = 3  # of a tabletop rollout or demonstration; others have one, nonsense has two
 _STILL = 0.04  # fraction of clips in which nothing moves, so that nothing gets done
 
