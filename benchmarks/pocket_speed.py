@@ -4,7 +4,7 @@
 
 Every clip is new, so no frame comes from the cache. Float32, int8 (where the model has that graph) and the same network
 in torch take turns on the same clips with the same number of threads. Torch has no gradients, random weights and
-frames cut to size instead of resized (needs rewardlab[train]). A ratio is the time of torch over that of ours.
+frames of the network's size and number (needs rewardlab[train]). A ratio is the time of torch over that of ours.
 """
 
 import argparse
@@ -27,20 +27,23 @@ import torch  # noqa: E402
 from rewardlab.core.episode import Episode, episode_from_frames  # noqa: E402
 from rewardlab.models.pocket import (  # noqa: E402
     WEIGHTS,
+    WORD_VECTORS,
     choose_precision,
     int8_image_encoder,
 )
-from rewardlab.models.pocket.inference import PocketRewardModel, open_pocket  # noqa: E402
-from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork  # noqa: E402
+from rewardlab.models.pocket.inference import PocketRewardModel, load_word_pieces, open_pocket  # noqa: E402
+from rewardlab.training.encoders import WORD_VECTOR_WIDTH, Dinov2  # noqa: E402
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork, network_config  # noqa: E402
 
 BATCH, ROUNDS = 16, 5
+INSTRUCTION, LARGE_SIDE = "Open the drawer.", 168
 Work = Callable[[list[Episode]], None]
 
 
 def clips(seed: int) -> list[Episode]:
     rng = np.random.default_rng(seed)
     frames = rng.integers(0, 256, (arguments.clips, 16, 128, 128, 3), dtype=np.uint8)
-    return [episode_from_frames(clip, "Open the drawer.") for clip in frames]
+    return [episode_from_frames(clip, INSTRUCTION) for clip in frames]
 
 
 def batches(episodes: list[Episode]) -> list[list[Episode]]:
@@ -55,15 +58,19 @@ def scoring(model: PocketRewardModel) -> Work:
     return work
 
 
-def torch_forward() -> Work:
+def torch_forward(size: int) -> Work:
+    """Return the work of the network in torch: of the large one, if frames have its size."""
     torch.set_num_threads(arguments.threads)
-    network = PocketNetwork(NetworkConfig()).eval()
+    large = network_config("pocket-large", LARGE_SIDE)
+    config = large if size == LARGE_SIDE else NetworkConfig(size)
+    network = PocketNetwork(config, Dinov2() if config.dinov2 else None).eval()
+    words = len(load_word_pieces(WORD_VECTORS).pieces(INSTRUCTION))
 
     def work(episodes: list[Episode]) -> None:
         for batch in batches(episodes):
-            frames = np.stack([episode.frames[:, :112, :112] for episode in batch])
+            frames = torch.zeros((len(batch), config.frames, size, size, 3), dtype=torch.uint8)
             with torch.inference_mode():
-                network(torch.from_numpy(frames), torch.zeros(len(batch), 48, 128), torch.ones(len(batch), 48))
+                network(frames, torch.zeros(len(batch), words, WORD_VECTOR_WIDTH), torch.ones(len(batch), words))
 
     return work
 
@@ -87,7 +94,7 @@ def best_in_turns(works: dict[str, Work]) -> dict[str, float]:
 def latencies(model: PocketRewardModel) -> tuple[float, float]:
     """Return the milliseconds for one clip and for one frame more of a clip under way."""
     single = [seconds(scoring(model), [episode]) for episode in clips(7)[:24]]
-    stream, frame = model.stream("Open the drawer."), []
+    stream, frame = model.stream(INSTRUCTION), []
     for image in np.concatenate([episode.frames for episode in clips(8)[:3]]):
         started = time.perf_counter()
         stream.add_frame(image)
@@ -108,7 +115,8 @@ def main() -> None:
     models = {"float32": open_in(stem, "0")}
     if int8_image_encoder(stem).exists():
         models["int8"] = open_in(stem, "1")
-    works = {name: scoring(model) for name, model in models.items()} | {"torch": torch_forward()}
+    rival = torch_forward(models["float32"].settings.size)
+    works = {name: scoring(model) for name, model in models.items()} | {"torch": rival}
     for work in works.values():
         work(clips(99)[:BATCH])
     times = best_in_turns(works)

@@ -1,37 +1,31 @@
-"""Measures what pocket must show, on rollouts that no variant was trained with.
+"""Measures what pocket must show, on Meta-World rollouts that no variant was trained with.
 
-    rewardlab collect metaworld --tasks SEEN --episodes 10 --balance --camera right,left --seed 77 --out seen
-    rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
-    python results/pocket/measure.py seen unseen --out measured.csv
+    rewardlab collect metaworld --tasks all --episodes 8 --balance --camera right,left --seed 77 --out new
+    python results/pocket/measure.py new --models pocket,pocket-large --out measured.csv
 
-`python results/pocket/measure.py --tasks` prints SEEN and UNSEEN, `--kept-away` the perturbations that pocket was not
-trained with. Every number is a row: model, data, what, value, n.
+`python results/pocket/measure.py --tasks` prints the tasks that fold 0 sees and those that it never sees, `--kept-away`
+the perturbations that pocket was not trained with. Every number is a row: model, data, what, value, the ends of its
+95 % interval (bootstrap over tasks) where it has one, n.
 """
 
 import argparse
 import csv
-import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from read_probes import auc, sign_flip_p_value
 
-from rewardlab.api import stress_plan
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Score
-from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.evaluation.evaluate import evaluate
-from rewardlab.evaluation.summary import load_summary
-from rewardlab.metrics.contract import Numbers
-from rewardlab.metrics.estimates import with_clean_answers
 from rewardlab.metrics.paired_differences import holm
-from rewardlab.metrics.progress import order_correlations
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.models.pocket import shipped_split
@@ -39,17 +33,27 @@ from rewardlab.worlds.metaworld.instructions import phrasings
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, split_of_task
 
-CONTROLS = ("constant", "clock", "random")
-Row = tuple[str, str, str, float, int]
+CONTROLS = ("constant", "random", "length", "motion", "end-motion", "change")
+DRAWS = 10_000
+Doubles = NDArray[np.float64]
+
+
+class Row(NamedTuple):
+    model: str
+    data: str
+    what: str
+    value: float
+    low: float
+    high: float
+    n: int
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*")
-    parser.add_argument("--models", default="pocket,pocket-plain")
+    parser.add_argument("--models", default="pocket,pocket-large")
     parser.add_argument("--frames", default="uniform:16")
     parser.add_argument("--out", type=Path, default=Path("measured.csv"))
-    parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--tasks", action="store_true")
     parser.add_argument("--kept-away", action="store_true")
     arguments = parser.parse_args()
@@ -60,129 +64,78 @@ def main() -> None:
     if arguments.kept_away:
         print(",".join(shipped_split("pocket").held_out))
         return
-    models = arguments.models.split(",")
     rows: list[Row] = []
     for data in arguments.data:
-        rows += clean_rows(models, data, arguments.frames, arguments.runs / f"pocket-{Path(data).name}")
         clips = [sample_frames(episode, frame_policy(arguments.frames)) for episode in open_dataset(data).episodes]
-        for name in models:
-            rows += counterfactual_rows(name, name_model(name).build(), clips, Path(data).name)
-    with arguments.out.open("w", newline="") as handle:
-        csv.writer(handle).writerows([("model", "data", "what", "value", "n"), *rows])
-    for row in rows:
-        print(f"{row[0]:14} {row[1]:8} {row[2]:44} {row[3]:8.3f} {row[4]:5}")
-
-
-def clean_rows(models: Sequence[str], data: str, frames: str, folder: Path) -> list[Row]:
-    """Stress the models with reversed clips only, and read the clean numbers and the controls from the summary."""
-    given = {"models": tuple(models), "data": data, "perturbations": "reverse", "severities": 4, "frames": frames}
-    run = evaluate(stress_plan(given | {"out": folder}))
-    summary, trials = load_summary(run), with_clean_answers(run.trials())
-    successes = {episode.id for episode in open_dataset(data).episodes if episode.label.level == 5}
-    rows: list[Row] = []
-    for model in models:
-        errors = by_task(trials, model)
-        rows.append(auc_row(trials, model, Path(data).name))
-        rows.append(
-            (model, Path(data).name, "MAE, mean over tasks", float(np.mean(list(errors.values()))), len(errors))
+        errors = {name: errors_by_task(answers(name_model(name).build(), clips)[0], clips) for name in CONTROLS}
+        for name in (*arguments.models.split(","), *CONTROLS):
+            rows += model_rows(name, Path(data).name, clips, errors)
+    with arguments.out.open("w", newline="", encoding="utf-8") as handle:
+        csv.writer(handle, lineterminator="\n").writerows(
+            [Row._fields, *([*r[:3], *np.round(r[3:6], 4), r.n] for r in rows)]
         )
-        rows += [(model, Path(data).name, f"MAE of {task}", errors[task], 1) for task in sorted(errors)]
-        for metric in ("success_accuracy", "micro_mae", "kendall_tau_b", "ordinal_ece"):
-            row = summary.clean(model, metric)
-            if row.value is not None:
-                rows.append((model, Path(data).name, f"{metric}, clean", row.value, row.scored))
-        for what, sensitivity in order_rows(trials, model, successes):
-            rows.append((model, Path(data).name, what, float(np.nanmean(sensitivity)), len(sensitivity)))
-        rows += [(model, Path(data).name, what, value, count) for what, value, count in set_rows(trials, model)]
-        for control, p in p_values_against_controls(trials, errors).items():
-            label = f"p (Holm) that its MAE is below that of {control}"
-            rows.append((model, Path(data).name, label, p, len(errors)))
-    return rows
+    for row in rows:
+        print(f"{row.model:14} {row.data:8} {row.what:50} {row.value:8.3f} [{row.low:.3f}, {row.high:.3f}] {row.n:5}")
 
 
-def p_values_against_controls(trials: TrialTable, errors: dict[str, float]) -> dict[str, float]:
-    """Return the p-value against each control: each task's sign turned by chance, Holm over controls."""
-    p_values = []
-    for control in CONTROLS:
-        control_errors = by_task(trials, control)
-        improvement = np.array([control_errors[task] - errors[task] for task in errors])
-        p_values.append(sign_flip_p_value(improvement))
-    return dict(zip(CONTROLS, holm(p_values), strict=True))
-
-
-def clean(trials: TrialTable, model: str) -> TrialTable:
-    return trials.where((trials.text("model") == model) & (trials.text("perturbation") == "clean"))
-
-
-def by_task(trials: TrialTable, model: str) -> dict[str, float]:
-    mine = clean(trials, model)
-    wrong = np.abs(np.round(mine.number("level")) - mine.number("truth_level"))
-    tasks = mine.text("task")
-    return {str(task): float(wrong[tasks == task].mean()) for task in dict.fromkeys(tasks)}
-
-
-def auc_row(trials: TrialTable, model: str, data: str) -> Row:
-    """Return the success AUC, mean over the tasks that have both successes and others."""
-    mine = clean(trials, model)
-    score, done, tasks = mine.vectors("probabilities", 5)[:, 4], mine.number("truth_level") == 5, mine.text("task")
-    areas = [auc(score[tasks == task], done[tasks == task]) for task in dict.fromkeys(tasks)]
-    return model, data, "success AUC, mean over tasks", float(np.nanmean(areas)), int(np.isfinite(areas).sum())
-
-
-def set_rows(trials: TrialTable, model: str) -> list[tuple[str, float, int]]:
-    """Return how often the true level is in the set of 90 %, and how many levels are in it."""
-    mine = clean(trials, model)
-    raws = [str(raw) for raw in mine.text("raw")]
-    if not all("set90" in raw for raw in raws):
-        return []
-    sets = [json.loads(raw)["set90"] for raw in raws]
-    inside = [int(level) in levels for level, levels in zip(mine.number("truth_level"), sets, strict=True)]
-    sizes = [len(levels) for levels in sets]
-    return [
-        ("90 % set holds the level", float(np.mean(inside)), len(sets)),
-        ("levels in the 90 % set", float(np.mean(sizes)), len(sets)),
-    ]
-
-
-def order_rows(trials: TrialTable, model: str, successes: set[str]) -> list[tuple[str, Numbers]]:
-    """Half of what the correlation with time loses when the clip is reversed, of all clips and of successes."""
-    mine = trials.where((trials.text("model") == model) & (trials.text("perturbation") == "reverse"))
-    sensitivity = (mine.number("clean_order") - order_correlations(mine)) / 2
-    success = np.array([name in successes for name in mine.text("episode")])
-    named = [("order sensitivity", sensitivity), ("order sensitivity on successes", sensitivity[success])]
-    return [(what, values) for what, values in named if np.isfinite(values).any()]
-
-
-def counterfactual_rows(name: str, model: RewardModel, clips: Sequence[Episode], data: str) -> list[Row]:
-    successes = [clip for clip in clips if clip.label.level == 5]
-    cases: dict[str, tuple[Sequence[Episode], Callable[[Sequence[Episode]], float]]] = {
-        "mean level of a still first frame": (
-            [rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips],
-            mean_level(model),
+def model_rows(name: str, data: str, clips: Sequence[Episode], controls: dict[str, Doubles]) -> list[Row]:
+    """Return what a model makes of the clips as they are, and, if it is no control, under other instructions."""
+    model = name_model(name).build()
+    level, success, inside, sizes = answers(model, clips)
+    truth = np.array([clip.label.level for clip in clips])
+    tasks = np.array([clip.provenance.task for clip in clips])
+    errors = errors_by_task(level, clips)
+    areas = np.array([auc(success[tasks == task], truth[tasks == task] == 5) for task in dict.fromkeys(tasks)])
+    numbers = {
+        "MAE, mean over tasks": errors,
+        "success AUC, mean over tasks": areas[np.isfinite(areas)],
+        "success accuracy": np.array(
+            [((level == 5) == (truth == 5))[tasks == task].mean() for task in dict.fromkeys(tasks)]
         ),
-        "mean level of a success under another task": (under_another_task(successes), mean_level(model)),
-        "mean level of a success under the contrary": (under_contrary(successes), mean_level(model)),
-        "MAE under training phrasings": (phrased(clips, "train"), error(model)),
-        "MAE under held-out phrasings": (phrased(clips, "held_out"), error(model)),
     }
-    return [(name, data, what, measure(shown), len(shown)) for what, (shown, measure) in cases.items()]
+    rows = [Row(name, data, what, *over_tasks(values), len(values)) for what, values in numbers.items()]
+    if name in CONTROLS:
+        return rows
+    p_values = holm([sign_flip_p_value(found - errors) for found in controls.values()])
+    told = {
+        f"p (Holm) that its MAE is below that of {control}": p for control, p in zip(controls, p_values, strict=True)
+    }
+    told |= {"90 % set holds the level": float(inside.mean()), "levels in the 90 % set": float(sizes.mean())}
+    successes = [clip for clip in clips if clip.label.level == 5]
+    for what, shown in (
+        ("a still first frame", [rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips]),
+        ("a success under another task", under_another_task(successes)),
+        ("a success under the contrary", under_contrary(successes)),
+    ):
+        told[f"mean level of {what}"] = float(np.nanmean(answers(model, shown)[0]))
+    for kind in ("train", "held_out"):
+        shown = phrased(clips, kind)
+        told[f"MAE under {kind} phrasings"] = float(errors_by_task(answers(model, shown)[0], shown).mean())
+    return rows + [Row(name, data, what, value, np.nan, np.nan, len(clips)) for what, value in told.items()]
 
 
-def still(clip: Episode) -> Episode:
-    return rearrange(clip, np.zeros(len(clip.clip), np.int64))
-
-
-def answers(model: RewardModel, clips: Sequence[Episode]) -> list[float]:
+def answers(model: RewardModel, clips: Sequence[Episode]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    """Return of each clip the level, the probability of level 5, whether the 90 % set holds the truth, and its size."""
     found = [answer for start in range(0, len(clips), 16) for answer in model.score(clips[start : start + 16])]
-    return [answer.level if isinstance(answer, Score) else np.nan for answer in found]
+    columns = []
+    for clip, answer in zip(clips, found, strict=True):
+        score = answer if isinstance(answer, Score) else Score(np.nan)
+        said, probabilities = score.info.prediction_set or (), score.probabilities or (score.level,)
+        columns.append((round(score.level), probabilities[-1], clip.label.level in said, len(said)))
+    level, success, inside, size = (np.array(column, np.float64) for column in zip(*columns, strict=True))
+    return level, success, inside, size
 
 
-def mean_level(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
-    return lambda clips: float(np.nanmean(answers(model, clips)))
+def errors_by_task(levels: Doubles, clips: Sequence[Episode]) -> Doubles:
+    wrong = np.abs(levels - [clip.label.level for clip in clips])
+    tasks = np.array([clip.provenance.task for clip in clips])
+    return np.array([np.nanmean(wrong[tasks == task]) for task in dict.fromkeys(tasks)])
 
 
-def error(model: RewardModel) -> Callable[[Sequence[Episode]], float]:
-    return lambda clips: float(np.nanmean(np.abs(np.array(answers(model, clips)) - [c.label.level for c in clips])))
+def over_tasks(values: Doubles) -> tuple[float, float, float]:
+    """Return the mean over tasks and its 95 % interval."""
+    drawn = rng_for(0, "tasks").integers(len(values), size=(DRAWS, len(values)))
+    return (float(values.mean()), *map(float, np.percentile(values[drawn].mean(axis=1), (2.5, 97.5))))
 
 
 def under_another_task(clips: Sequence[Episode]) -> list[Episode]:

@@ -11,6 +11,7 @@ from rewardlab.core.trial import Trial
 from rewardlab.evaluation.summary import summarise
 from rewardlab.models import name_model
 from rewardlab.reporting.findings_text import findings
+from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import split_of_task
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
@@ -58,18 +59,21 @@ def test_nothing_is_said_where_the_tasks_are_not_known(tmp_path: Path, trained: 
 
 def test_the_shipped_models_say_what_they_were_trained_on() -> None:
     tasks = name_model("pocket").trained_tasks
-    assert len(tasks) == 40 and {split_of_task(task) for task in tasks} == {"train", "val"}
+    assert set(tasks) == set(TASKS) == set(name_model("pocket-large").trained_tasks)
+    assert {split_of_task(task) for task in name_model("pocket-plain").trained_tasks} == {"train", "val"}
     assert name_model("ensemble:pocket,constant").trained_tasks == tuple(sorted(tasks))
     assert name_model("constant").trained_tasks == ()
 
 
-def test_a_run_of_pocket_tells_them_apart(tmp_path: Path) -> None:
+def test_a_run_of_shipped_models_tells_them_apart(tmp_path: Path) -> None:
     run = rewardlab.stress(
-        "pocket",
+        ("pocket", "pocket-plain"),
         "sample-sim",
         perturbations=("none",),
         execution=Execution(engine="local", quiet=True),
         out=tmp_path / "run",
     )
-    episodes = {f.tasks: f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
-    assert set(episodes) == {"seen", "unseen"} and sum(episodes.values()) == 100
+    found = {(f.model, f.tasks): f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
+    assert set(found) == {("pocket", "seen"), ("pocket-plain", "seen"), ("pocket-plain", "unseen")}
+    assert found["pocket", "seen"] == found["pocket-plain", "seen"] + found["pocket-plain", "unseen"] == 100
+    assert "on tasks it was trained on (100 episodes" in " ".join(findings(run.summary, "pocket"))

@@ -20,7 +20,13 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.contract import content_digest, path_digest
-from rewardlab.models.pocket import WEIGHTS, has_int8_dot_products, int8_image_encoder, variant_files
+from rewardlab.models.pocket import (
+    WEIGHTS,
+    familiar_images,
+    has_int8_dot_products,
+    int8_image_encoder,
+    variant_files,
+)
 from tests.models import tiny
 
 URL = "openai:judge@http://127.0.0.1:9/v1"
@@ -60,7 +66,7 @@ def test_options_in_another_order_give_the_same_name() -> None:
 
 def test_pocket_goes_by_the_content_of_its_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(INT8, "0")
-    for path in variant_files(WEIGHTS / "pocket")[1:]:
+    for path in (*variant_files(WEIGHTS / "pocket")[1:], familiar_images(WEIGHTS / "pocket")):
         shutil.copy(path, tmp_path / path.name)
         os.utime(tmp_path / path.name, (1, 1))
     stem = tmp_path / "pocket"

@@ -201,9 +201,7 @@ def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent
         assert vector.step(np.array([1, 0]))[4][INFO]["unfamiliar"].tolist() == [flag, flag]
 
 
-def test_an_ensemble_is_flagged_where_one_of_its_members_is(
-    flagging: Path, silent: Path, clips: list[Episode]
-) -> None:
+def test_an_ensemble_is_flagged_where_one_of_its_members_is(flagging: Path, silent: Path, clips: list[Episode]) -> None:
     low, plain = open_pocket(flagging), open_pocket(silent)
     for members, flag in (((low, plain), True), ((plain, plain), None)):
         (answer,) = Ensemble(("a", "b"), members, "mean", (1.0, 1.0)).score(clips[:1])

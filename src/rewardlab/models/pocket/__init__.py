@@ -76,10 +76,12 @@ def _build(stem: Path, precision: "Precision", _budget: Budget) -> RewardModel:
     return open_pocket(stem, precision)
 
 
-_SIMULATION_ONLY = "It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little."
+_SIMULATION_ONLY = (
+    "It has seen nothing but simulation (Meta-World): on recordings of real robots its answers mean little."
+)
 _FEW_REAL_CLIPS = (
-    "It has learned from simulation and from few demonstrations of one real robot: on real robots it has not been shown "
-    "to be better than counting moving pixels."
+    "It has learned from simulation and from few demonstrations of one real robot: "
+    "on real robots it has not been shown to be better than counting moving pixels."
 )
 POCKET = {
     "pocket": ModelEntry(

@@ -394,9 +394,7 @@ class PocketRewardModel:
             for far, text, unmoved in zip(distance, texts, still, strict=True)
         ]
 
-    def _score(
-        self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, length: int
-    ) -> Score:
+    def _score(self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, length: int) -> Score:
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))

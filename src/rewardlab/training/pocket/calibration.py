@@ -61,6 +61,7 @@ class ProbedClips:
     features: Floats  # (n, FEATURES)
     level: NDArray[np.int64]  # 1 to 5
     unseen: NDArray[np.bool_]  # whether the training never saw the clip's task
+    own: NDArray[np.bool_]  # whether it is shown as it was, under its own instruction
     task: NDArray[Any]
 
     def where(self, chosen: NDArray[np.bool_]) -> "ProbedClips":
@@ -111,9 +112,10 @@ def probed_clips(settings: PocketSettings, training: Training) -> ProbedClips:
         logits, states = (found[f"{probe}/{what}"] for what in ("logits", "state"))
         unseen = task != "" if probe.startswith("tabletop") else np.isin(task, names)
         features = calibration_features(logits.astype(np.float64), knn_ood_score(states.astype(np.float32), familiar))
-        parts.append((features, np.where(probe in _NOTHING_DONE, 1, level), unseen, task))
-    features, level, unseen, task = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return ProbedClips(features, level, unseen if unseen.any() else np.ones(len(task), bool), task)
+        own = np.full(len(task), probe in _OWN_WORDS)
+        parts.append((features, np.where(probe in _NOTHING_DONE, 1, level), unseen, own, task))
+    features, level, unseen, own, task = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return ProbedClips(features, level, unseen if unseen.any() else np.ones(len(task), bool), own, task)
 
 
 def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
@@ -139,13 +141,16 @@ def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
 
 
 def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
-    """Return the least probability of a level in a 90 % set, from tasks each evaluated by a map fitted without them."""
+    """Return the least probability of a level in a 90 % set, from tasks each evaluated by a map fitted without them.
+
+    Clips under other instructions are mostly at level 1 and easy: they would make the sets of all others too small.
+    """
     names = np.unique(clips.task)
     part_of = dict(zip(names, rng_for(settings.seed, "conformal parts").permutation(len(names)) % _PARTS, strict=True))
     parts = np.array([part_of[task] for task in clips.task])
     scores = []
     for part in np.unique(parts):
-        evaluated = clips.where((parts == part) & clips.unseen)
+        evaluated = clips.where((parts == part) & clips.unseen & clips.own)
         fitted = clips.where(parts != part) if (parts != part).any() else clips
         weight, bias = fit_linear_map(fitted)
         probs = mapped_probabilities(evaluated.features, weight, bias)
