@@ -6,8 +6,8 @@ export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests st
 
 .PHONY: demo test pytest noise attack lint format docs bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test the model that ships on 45 simulated rollouts, and write a report
-	$(BIN)/rewardlab stress pocket sample-sim --limit 45 --out runs/demo
+demo: $(VENV)/core.stamp  ## stress-test the model that ships on 30 simulated rollouts, and write a report
+	$(BIN)/rewardlab stress pocket sample-sim --limit 30 --out runs/demo
 
 test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
 	@$(MAKE) --no-print-directory -j2 lint pytest
