@@ -44,8 +44,8 @@ def test_the_numbers_of_both_kinds_are_those_counted_by_hand(tmp_path: Path) -> 
         ("unseen", "success_accuracy"): (0.5, 0.5, 2),
     }
     said = " ".join(findings(summarise(run), "judge"))
-    assert "0.00" in said and "on tasks it was trained on (2 episodes; constant 1.50)" in said
-    assert "on tasks it was not trained on (2 episodes; constant 1.00)" in said
+    assert "0.00" in said and "on tasks seen in training (2 episodes; constant 1.50)" in said
+    assert "on tasks not seen in training (2 episodes; constant 1.00)" in said
 
 
 @pytest.mark.parametrize("trained", [{}, {"judge": ["elsewhere"]}])
@@ -76,4 +76,4 @@ def test_a_run_of_shipped_models_tells_them_apart(tmp_path: Path) -> None:
     found = {(f.model, f.tasks): f.episodes for f in run.summary.familiarity if f.metric == "micro_mae"}
     assert set(found) == {("pocket", "seen"), ("pocket-plain", "seen"), ("pocket-plain", "unseen")}
     assert found["pocket", "seen"] == found["pocket-plain", "seen"] + found["pocket-plain", "unseen"] == 100
-    assert "on tasks it was trained on (100 episodes" in " ".join(findings(run.summary, "pocket"))
+    assert "on tasks seen in training (100 episodes" in " ".join(findings(run.summary, "pocket"))

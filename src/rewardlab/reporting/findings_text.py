@@ -9,7 +9,7 @@ from rewardlab.metrics.accuracy import instruction_grounding, micro_mae, success
 from rewardlab.metrics.contract import Metric
 from rewardlab.models.ledger import Spent, spent_by_model
 
-_TASK_KINDS = {"seen": "tasks it was trained on", "unseen": "tasks it was not trained on"}
+_TASK_KINDS = {"seen": "tasks seen in training", "unseen": "tasks not seen in training"}
 _HARD = {"same verb, other object": ("instruction_swap", 2), "same object, other verb": ("instruction_swap", 3)}
 _NO_TEST = ' "No test" means that one constant answer reaches that accuracy too.'
 
