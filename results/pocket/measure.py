@@ -36,6 +36,7 @@ from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS, split_of_task
 CONTROLS = ("constant", "random", "length", "motion", "end-motion", "change")
 DRAWS = 10_000
 Doubles = NDArray[np.float64]
+Answers = tuple[Doubles, Doubles, Doubles, Doubles]
 
 
 class Row(NamedTuple):
@@ -67,9 +68,12 @@ def main() -> None:
     rows: list[Row] = []
     for data in arguments.data:
         clips = [sample_frames(episode, frame_policy(arguments.frames)) for episode in open_dataset(data).episodes]
-        errors = {name: errors_by_task(answers(name_model(name).build(), clips)[0], clips) for name in CONTROLS}
-        for name in (*arguments.models.split(","), *CONTROLS):
+        found = {name: answers(name_model(name).build(), clips) for name in CONTROLS}
+        errors = {name: errors_by_task(said[0], clips) for name, said in found.items()}
+        for name in arguments.models.split(","):
             rows += model_rows(name, Path(data).name, clips, errors)
+        for name, said in found.items():
+            rows += clean_rows(name, Path(data).name, clips, said)
     with arguments.out.open("w", newline="", encoding="utf-8") as handle:
         csv.writer(handle, lineterminator="\n").writerows(
             [Row._fields, *([*r[:3], *np.round(r[3:6], 4), r.n] for r in rows)]
@@ -78,50 +82,59 @@ def main() -> None:
         print(f"{row.model:14} {row.data:8} {row.what:50} {row.value:8.3f} [{row.low:.3f}, {row.high:.3f}] {row.n:5}")
 
 
-def model_rows(name: str, data: str, clips: Sequence[Episode], controls: dict[str, Doubles]) -> list[Row]:
-    """Return what a model makes of the clips as they are, and, if it is no control, under other instructions."""
-    model = name_model(name).build()
-    level, success, inside, sizes = answers(model, clips)
+def clean_rows(name: str, data: str, clips: Sequence[Episode], said: Answers) -> list[Row]:
+    """Return what a model makes of the clips as they are."""
+    level, success, *_ = said
     truth = np.array([clip.label.level for clip in clips])
     tasks = np.array([clip.provenance.task for clip in clips])
-    errors = errors_by_task(level, clips)
-    areas = np.array([auc(success[tasks == task], truth[tasks == task] == 5) for task in dict.fromkeys(tasks)])
+    of_tasks = [tasks == task for task in dict.fromkeys(tasks)]
+    areas = np.array([auc(success[task], truth[task] == 5) for task in of_tasks])
     numbers = {
-        "MAE, mean over tasks": errors,
+        "MAE, mean over tasks": errors_by_task(level, clips),
         "success AUC, mean over tasks": areas[np.isfinite(areas)],
-        "success accuracy": np.array(
-            [((level == 5) == (truth == 5))[tasks == task].mean() for task in dict.fromkeys(tasks)]
-        ),
+        "success accuracy": np.array([((level == 5) == (truth == 5))[task].mean() for task in of_tasks]),
     }
-    rows = [Row(name, data, what, *over_tasks(values), len(values)) for what, values in numbers.items()]
-    if name in CONTROLS:
-        return rows
+    return [Row(name, data, what, *over_tasks(values), len(values)) for what, values in numbers.items()]
+
+
+def model_rows(name: str, data: str, clips: Sequence[Episode], controls: dict[str, Doubles]) -> list[Row]:
+    """Return what a model makes of the clips as they are, beside the controls, and under other instructions."""
+    model = name_model(name).build()
+    said = answers(model, clips)
+    level, _, inside, sizes = said
+    errors = errors_by_task(level, clips)
     p_values = holm([sign_flip_p_value(found - errors) for found in controls.values()])
-    told = {
-        f"p (Holm) that its MAE is below that of {control}": p for control, p in zip(controls, p_values, strict=True)
-    }
-    told |= {"90 % set holds the level": float(inside.mean()), "levels in the 90 % set": float(sizes.mean())}
+    told = [
+        (f"p (Holm) that its MAE is below that of {control}", p, len(errors))
+        for control, p in zip(controls, p_values, strict=True)
+    ]
+    told.append(("90 % set holds the level", float(inside.mean()), len(clips)))
+    told.append(("levels in the 90 % set", float(sizes.mean()), len(clips)))
     successes = [clip for clip in clips if clip.label.level == 5]
     for what, shown in (
         ("a still first frame", [rearrange(c, np.zeros(len(c.clip), np.int64)) for c in clips]),
         ("a success under another task", under_another_task(successes)),
         ("a success under the contrary", under_contrary(successes)),
     ):
-        told[f"mean level of {what}"] = float(np.nanmean(answers(model, shown)[0]))
+        told.append((f"mean level of {what}", float(np.nanmean(answers(model, shown)[0])), len(shown)))
     for kind in ("train", "held_out"):
         shown = phrased(clips, kind)
-        told[f"MAE under {kind} phrasings"] = float(errors_by_task(answers(model, shown)[0], shown).mean())
-    return rows + [Row(name, data, what, value, np.nan, np.nan, len(clips)) for what, value in told.items()]
+        error = float(errors_by_task(answers(model, shown)[0], shown).mean())
+        told.append((f"MAE under {kind} phrasings", error, len(shown)))
+    rows = clean_rows(name, data, clips, said)
+    return rows + [Row(name, data, what, value, np.nan, np.nan, count) for what, value, count in told]
 
 
-def answers(model: RewardModel, clips: Sequence[Episode]) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+def answers(model: RewardModel, clips: Sequence[Episode]) -> Answers:
     """Return of each clip the level, the probability of level 5, whether the 90 % set holds the truth, and its size."""
     found = [answer for start in range(0, len(clips), 16) for answer in model.score(clips[start : start + 16])]
     columns = []
     for clip, answer in zip(clips, found, strict=True):
-        score = answer if isinstance(answer, Score) else Score(np.nan)
-        said, probabilities = score.info.prediction_set or (), score.probabilities or (score.level,)
-        columns.append((round(score.level), probabilities[-1], clip.label.level in said, len(said)))
+        if not isinstance(answer, Score):
+            columns.append((np.nan, np.nan, False, 0))
+            continue
+        said, probabilities = answer.info.prediction_set or (), answer.probabilities or (answer.level,)
+        columns.append((round(answer.level), probabilities[-1], clip.label.level in said, len(said)))
     level, success, inside, size = (np.array(column, np.float64) for column in zip(*columns, strict=True))
     return level, success, inside, size
 

@@ -67,15 +67,14 @@ def demonstrations(names: Sequence[str], episodes: Sequence[Episode]) -> list[tu
     backwards = [sample_frames(_backwards(episode), frame_policy("uniform:16")) for episode in episodes]
     every = np.arange(len(shown))
     asked = {"whole": (every, shown), "first half": (every, halves), "backwards": (every, backwards)} | swapped
+    # in the order of the clips: a model that keeps encoded frames meets them again at once
+    order = np.argsort(np.concatenate([at for at, _ in asked.values()]), kind="stable")
     rows = []
     for name in names:
         model = name_model(name).build()
         for title, read in ((name, _as_it_is), (f"{name}, words shuffled", _shuffled)):
             if read is _shuffled and name in CONTROLS:
                 continue
-            # in the order of the clips: a model that keeps encoded frames meets them again at once
-            of_clip = np.concatenate([at for at, _ in asked.values()])
-            order = np.argsort(of_clip, kind="stable")
             clips = [read(clip) for _, some in asked.values() for clip in some]
             levels = np.empty(len(clips))
             levels[order] = expected(model, [clips[place] for place in order])
