@@ -4,10 +4,11 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests start hundreds of interpreters
 
-.PHONY: demo test pytest noise attack lint format docs bench clean
+.PHONY: demo test pytest noise attack lint format docs site bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test the model that ships on 30 simulated rollouts, and write a report
-	$(BIN)/rewardlab stress pocket sample-sim --limit 30 --out runs/demo
+demo: $(VENV)/core.stamp  ## stress-test two models that ship on 16 simulated rollouts, and write a report
+	$(BIN)/rewardlab stress pocket pocket-plain sample-sim --limit 16 --severities 4 --out runs/demo \
+	  --perturbations low_light,motion_blur,task_swap,paraphrase,truncate_end,distractor_objects
 
 test: $(VENV)/dev.stamp  ## everything that must hold before a change lands
 	@$(MAKE) --no-print-directory -j2 lint pytest
@@ -54,6 +55,10 @@ docs: $(VENV)/dev.stamp  ## write the reference pages and their pictures from th
 	$(BIN)/python docs/make_reference.py
 	$(BIN)/python docs/make_api_page.py
 	$(BIN)/python docs/make_architecture.py
+	$(BIN)/python docs/make_site.py contents
+
+site: $(VENV)/dev.stamp  ## build the documentation into build/site; a broken link or a warning stops it
+	$(BIN)/python docs/make_site.py
 
 bench: $(VENV)/core.stamp  ## measure the runner's own overhead
 	$(BIN)/python benchmarks/overhead.py
@@ -73,5 +78,5 @@ INSTALL = $(BIN)/pip install --quiet --no-compile --editable
 
 # Ray is among them (18 s, 240 MB); without it `pytest tests/evaluation/test_engines.py` skips the tests on a cluster.
 $(VENV)/dev.stamp: pyproject.toml | $(BIN)/pip
-	$(INSTALL) ".[api,assemble,dev,figures,hf,ray,rl,serve,sim,train,vlm-train]"
+	$(INSTALL) ".[api,assemble,dev,docs,figures,hf,ray,rl,serve,sim,train,vlm-train]"
 	touch $@

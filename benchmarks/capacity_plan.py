@@ -140,7 +140,7 @@ def measure() -> Constants:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_dataset(folder / "data", 400)
-        return Constants(*opening(folder), *preparing(), *commanding(folder), joined_cell=1_200)  # docs/speed.md
+        return Constants(*opening(folder), *preparing(), *commanding(folder), joined_cell=1_200)  # results/speed
 
 
 def opening(folder: Path) -> tuple[float, float]:

@@ -21,7 +21,9 @@ from rewardlab.core.settings import setting_text, settings_of
 PAGE = Path(__file__).parent / "reference" / "api.md"
 HEAD = """# Python API
 
-Written by `python docs/make_api_page.py`; do not edit. Every command is a function with the same settings:
+Written by `python docs/make_api_page.py`; do not edit.
+
+Every command is a function with the same settings:
 
 | command line | Python |
 |---|---|
@@ -32,8 +34,9 @@ Written by `python docs/make_api_page.py`; do not edit. Every command is a funct
 Models and datasets are named by strings or paths; a model may also be an object with `score`. Where a sequence is
 taken, one value will do. Settings that several functions share are [groups](#groups-of-settings).
 """
-# What people write their own parts with, below the front door.
+# What `connect` returns, and what people write their own parts with, below the front door.
 TOOLKIT = {
+    "A live session on a reward server": {"rewardlab.models.session": ("LiveSession",)},
     "Groups of settings": {"rewardlab.core.settings": ("Execution", "Scoring", "Budget", "Sharding")},
     "Your own perturbation, metric, VLM backend, reader, and checks for them": {
         "rewardlab.perturbations.contract": ("Perturbation", "on_frames", "on_order", "on_instruction", "on_episode"),

@@ -1,4 +1,4 @@
-"""Write docs/architecture.md and its picture from the code's own imports.
+"""Write docs/develop/architecture.md and its picture from the code's own imports.
 
 python docs/make_architecture.py        (needs the extras dev and figures)
 """
@@ -19,6 +19,8 @@ DOCS = Path(__file__).parent
 ROOT = DOCS.parent
 SOURCE = ROOT / "src" / "rewardlab"
 HEAD = """# Architecture
+
+The packages and who imports whom, drawn from the code.
 
 Written by `python docs/make_architecture.py` from the imports of the code; do not edit. What the packages are for is in
 [design.md](design.md); [tour.md](tour.md) follows one trial and one model string through them.
@@ -126,8 +128,8 @@ def _arrow(start: tuple[float, float], end: tuple[float, float], count: int) -> 
 
 def main() -> None:
     """Write the page and the picture."""
-    (DOCS / "architecture.md").write_text(page())
-    save_figure(picture(), DOCS / "architecture.svg")
+    (DOCS / "develop" / "architecture.md").write_text(page())
+    save_figure(picture(), DOCS / "develop" / "architecture.svg")
 
 
 if __name__ == "__main__":

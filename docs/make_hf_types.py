@@ -607,6 +607,8 @@ def page(rows: Mapping[str, Outcome], torchvision: Sequence[str]) -> str:
     lines = [
         "# Types of vision-language models in `hf:`",
         "",
+        "Which types of vision-language models in transformers run in `hf:`, and why others do not.",
+        "",
         "Written by `python docs/make_hf_types.py`; do not edit.",
         "",
         f"The {len(rows)} image-text-to-text types of {versions}: {counted}.",

@@ -16,6 +16,8 @@ from rewardlab.core.limits import LIMITS
 from rewardlab.core.records import field_types, type_name
 from rewardlab.core.settings import Setting
 from rewardlab.core.summary import Summary
+from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
+from rewardlab.core.trial_table import TRIAL_SCHEMA, trial_schema
 from rewardlab.data import READERS, open_dataset
 from rewardlab.data.convert import WRITERS
 from rewardlab.evaluation.bench import BenchmarkErrors
@@ -32,7 +34,7 @@ MADE = "Written by `python docs/make_reference.py`; do not edit.\n"
 
 
 def commands_page() -> str:
-    rare = "Options marked with * are rare: `--help` leaves them out, `--help-all` shows them.\n"
+    rare = "Every command with every setting. `--help` leaves out those marked with *; `--help-all` shows them.\n"
     parts = ["# Commands", MADE, rare]
     for title, commands in GROUPS.items():
         parts += [f"## {title}", ""]
@@ -62,7 +64,8 @@ def setting_title(setting: Setting) -> str:
 
 
 def catalog_page() -> str:
-    parts = ["# Models, metrics and readers", MADE, "## Models", "| name | what it is |", "|---|---|"]
+    about = "What `rewardlab list` prints: models, metrics, readers and writers of datasets.\n"
+    parts = ["# Models, metrics and readers", MADE, about, "## Models", "| name | what it is |", "|---|---|"]
     parts += [f"| `{name}` | {entry.summary} |" for name, entry in MODELS.items()]
     parts += ["\n## Metrics", "| name | better | what it is |", "|---|---|---|"]
     parts += [f"| `{name}` | {entry.better} | {entry.summary} |" for name, entry in METRICS.items()]
@@ -84,6 +87,42 @@ def summary_page() -> str:
         "",
     ]
     return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])
+
+
+def trials_page() -> str:
+    head = [
+        "# The columns of trials",
+        MADE,
+        "One row is one episode under one perturbation at one severity, scored by one model. `run.trials()` returns "
+        "them: `run.trials().to_pandas()`, `polars.DataFrame(run.trials())`, or `.arrow`; `rewardlab runs sql` queries "
+        "many runs. The files are `trials/*.parquet` in a run folder.",
+        "",
+        f"**Schema {TRIAL_SCHEMA}**, as `rewardlab.trial_schema` in the metadata of each file says. Within a schema no "
+        "column changes its name, type or meaning, and none goes away; new ones may come, and are null in older runs. "
+        "Another schema is refused with a sentence that says so.",
+        "",
+        "What is not known is null, never 0.",
+        "",
+    ]
+    groups = (
+        ("Every trial", Trial, ""),
+        ("What is known about an answer", ScoreInfo, ""),
+        ("Guard", GuardVerdict, "guard_"),
+    )
+    types = {field.name: str(field.type) for field in trial_schema()}
+    for title, kind, before in groups:
+        rows = {before + name: meaning for name, meaning in field_comments(kind).items()}
+        head += [f"## {title}", "", "| column | type | meaning |", "|---|---|---|"]
+        head += [f"| `{name}` | {_cell(types[name])} | {_cell(rows[name])} |" for name in rows if name in types] + [""]
+    return "\n".join(head)
+
+
+def field_comments(kind: type) -> dict[str, str]:
+    """Return the comment behind each field of a dataclass."""
+    lines = re.findall(r"^    (\w+): .*?  # (.*)$", inspect.getsource(kind), re.MULTILINE)
+    missing = {field.name for field in dataclasses.fields(kind)} - {"info", "guard"} - {name for name, _ in lines}
+    assert not missing, f"fields of {kind.__name__} without a comment: {missing}"
+    return dict(lines)
 
 
 def record_tables(kind: Any) -> str:
@@ -114,9 +153,9 @@ def _records(kind: Any) -> Iterator[Any]:
 def perturbations_page(shown: TrialReplay) -> str:
     total = sum(len(family) for family in FAMILIES.values())
     parts = [
-        "# The catalogue of perturbations",
+        "# Perturbations",
         MADE,
-        f"{total} perturbations. Rows of a picture are severities 0 to 4.\n",
+        f"All {total} perturbations with their parameters and pictures. Rows of a picture are severities 0 to 4.\n",
         "A perturbation `keeps` the true label, keeps it where a guard holds (`keeps_if`; elsewhere the trial "
         "is skipped), `changes` it by a stated rule, or leaves it `unknown`. Random numbers are drawn `per_clip`, "
         "`per_frame`, per frame but correlated with the frame before (`ar1`), or not at all (`none`).\n",
@@ -189,7 +228,12 @@ def write_limits(page: Path) -> None:
     page.write_text(old.sub(lambda _found: limits_table(), page.read_text(encoding="utf-8")), encoding="utf-8")
 
 
-PAGES = {"commands": commands_page, "catalogs": catalog_page, "summary": summary_page}  # those that show no clip
+PAGES = {
+    "commands": commands_page,
+    "catalogs": catalog_page,
+    "summary": summary_page,
+    "trials": trials_page,
+}  # those that show no clip
 
 
 def main() -> None:

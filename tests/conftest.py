@@ -17,8 +17,6 @@ from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from rewardlab.worlds.offscreen import HOW_TO_INSTALL
 
-os.environ.setdefault("REWARDLAB_FIGURES", "0")  # those of reports take seconds; tests of figures ask for them
-
 # The same examples on every machine, however slow it is.
 settings.register_profile("steady", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")

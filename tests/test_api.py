@@ -76,7 +76,7 @@ def test_several_models_named_and_given_are_judged_in_one_run(tiny_data: Path, t
     )
     assert run.folder == tmp_path / "run" and (run.folder / "report.html").exists()
     assert run.record.evaluated == ("length", "Brightness")
-    assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1}
+    assert set(run.trials().arrow["severity"].to_pylist()) == {0, 1}
 
 
 def test_a_setting_that_is_not_there_is_refused() -> None:
@@ -126,8 +126,8 @@ def test_a_run_shows_itself_in_a_notebook_and_gives_its_tables(tiny_data: Path, 
     shown = run._repr_html_()
     assert "<td>length</td>" in shown and "<td>oracle</td>" in shown and "report.html" in shown
     assert "a &lt;b&gt; run" in shown and "<b>" not in shown
-    frame = run.to_pandas()
-    assert len(frame) == run.to_arrow().num_rows == len(run.trials())
+    frame = run.trials().to_pandas()
+    assert len(frame) == run.trials().arrow.num_rows == len(run.trials())
     assert set(frame["perturbation"]) == {"clean", "polite_filler"}
     assert run.summary.evaluated == ("length",) and run.summary.clean("length", "macro_mae").value is not None
 
@@ -221,7 +221,7 @@ def test_values_that_stand_for_the_same_are_taken(tiny_data: Path, tmp_path: Pat
         execution=IN_PROCESS,
         out=tmp_path / "run",
     )
-    assert set(run.to_arrow()["severity"].to_pylist()) == {0, 1, 2}
+    assert set(run.trials().arrow["severity"].to_pylist()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("verb", VERBS)

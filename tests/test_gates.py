@@ -25,7 +25,7 @@ FEW = ["--perturbations", "jpeg", "--severities", "1", "--engine", "local"]
 
 
 def workflow_command() -> str:
-    """Return the command of the workflow file that docs/ci.md shows."""
+    """Return the command of the workflow file that docs/howto/ci.md shows."""
     yaml = pytest.importorskip("yaml")
     steps = yaml.safe_load((EXAMPLES / "reward-gate.yml").read_text())["jobs"]["stress"]["steps"]
     return next(str(step["run"]) for step in steps if step.get("name") == "stress test with gates")

@@ -10,12 +10,20 @@ import numpy as np
 import pytest
 
 import rewardlab
+from rewardlab.models.contract import AnyModel
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS
 from tests.narrowing import as_scores, known
 
-PAGE = Path(__file__).parents[1] / "docs" / "your-model.md"
-FILES = ("bright.py", "careful.py", "weighted.py", "network.py", "test_bright.py")  # in the order of the page
+PAGE = Path(__file__).parents[1] / "docs" / "howto" / "your-model.md"
+FILES = (
+    "reward.py",
+    "bright.py",
+    "careful.py",
+    "weighted.py",
+    "network.py",
+    "test_bright.py",
+)  # in the order of the page
 
 
 @pytest.fixture
@@ -38,18 +46,19 @@ def _forget() -> None:
         del sys.modules[name]
 
 
-def stressed(model: str, data: Path, out: Path) -> rewardlab.Run:
+def stressed(model: AnyModel, data: Path, out: Path) -> rewardlab.Run:
     return rewardlab.stress(
         model, data, perturbations="polite_filler", severities=1, controls=False, execution=IN_PROCESS, out=out
     )
 
 
 @pytest.mark.usefixtures("mylab")
-def test_ten_lines_are_a_model_by_name_and_as_an_object(tiny_data: Path, tmp_path: Path) -> None:
-    named = stressed("mylab.bright:Bright", tiny_data, tmp_path / "named")
-    given = stressed(import_module("mylab.bright").Bright(), tiny_data, tmp_path / "given")
-    levels = [sorted(known(trial.level) for trial in run.trials().rows()) for run in (named, given)]
-    assert levels[0] == levels[1] and len(set(levels[0])) > 1
+def test_a_function_and_a_class_are_models_by_name_and_as_objects(tiny_data: Path, tmp_path: Path) -> None:
+    function, bright = import_module("mylab.reward").reward, import_module("mylab.bright").Bright()
+    models = ("mylab.reward:reward", function, "mylab.bright:Bright", bright)
+    runs = [stressed(model, tiny_data, tmp_path / str(place)) for place, model in enumerate(models)]
+    levels = [sorted(known(trial.level) for trial in run.trials().rows()) for run in runs]
+    assert levels[0] == levels[1] == levels[2] == levels[3] and len(set(levels[0])) > 1
     import_module("mylab.test_bright").test_bright_keeps_the_contract()
 
 

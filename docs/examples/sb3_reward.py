@@ -10,10 +10,18 @@ import argparse
 
 import gymnasium
 import metaworld  # noqa: F401  # registers its environments
+import numpy as np
 from stable_baselines3 import SAC
 
 from rewardlab.rl.reward_stream import RewardStream
 from rewardlab.rl.wrapper import ModelReward
+
+
+class Upright(gymnasium.Wrapper):
+    """An environment of Meta-World, whose cameras film upside down, with the picture turned."""
+
+    def render(self) -> np.ndarray:
+        return np.ascontiguousarray(self.env.render()[::-1, ::-1])
 
 
 def main() -> None:
@@ -24,7 +32,7 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=20_000)
     options = parser.parse_args()
     camera = {"render_mode": "rgb_array", "camera_name": "corner2", "width": 128, "height": 128}
-    env = gymnasium.make("Meta-World/MT1", env_name=f"{options.task}-v3", **camera)
+    env = Upright(gymnasium.make("Meta-World/MT1", env_name=f"{options.task}-v3", **camera))
     # The model looks every 50 steps and pays what progress was made since; a success pays 10 more, once.
     stream = RewardStream(options.instruction, mode="difference", success_bonus=10.0, every=50)
     watched = ModelReward(env, options.model, stream)

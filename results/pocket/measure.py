@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from read_probes import auc, sign_flip_p_value
+from scipy.stats import permutation_test, rankdata
 
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.seeding import rng_for
@@ -181,6 +181,21 @@ def _rephrased(clip: Episode, kind: str, pick: int) -> str:
         if match:
             return text.replace("{where}", match[1])
     raise ValueError(f"{clip.instruction!r} is no phrasing of {clip.provenance.task}")
+
+
+def auc(score: Doubles, positive: NDArray[np.bool_]) -> float:
+    """Return the chance that a success gets more than another clip; nan where there is only one of the two."""
+    ones, zeros = positive.sum(), (~positive).sum()
+    if not ones or not zeros:
+        return float("nan")
+    return float((rankdata(score)[positive].sum() - ones * (ones + 1) / 2) / (ones * zeros))
+
+
+def sign_flip_p_value(gains: Doubles) -> float:
+    """Return the one-sided p-value that tasks gain nothing: the sign of each task's gain is turned by chance."""
+    settings = {"n_resamples": 99_999, "rng": rng_for(0, "signs")}  # fewer choices of signs than that are all tried
+    test = permutation_test((gains,), np.sum, permutation_type="samples", alternative="greater", **settings)
+    return float(test.pvalue)
 
 
 if __name__ == "__main__":

@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.runs import runs_sql as runs_sql
     from rewardlab.evaluation.score import score as score
     from rewardlab.models import load_model as load_model
+    from rewardlab.models.session import connect as connect
     from rewardlab.reporting.data_page import data_report as data_report
     from rewardlab.reporting.leaderboard import leaderboard as leaderboard
     from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     from rewardlab.rl.relabel import relabel as relabel
     from rewardlab.serving.serve import serve as serve
     from rewardlab.serving.verify import data_verify as data_verify
+    from rewardlab.serving.view import view as view
     from rewardlab.studies.objectives import study_objectives as study_objectives
     from rewardlab.studies.perturbation_paper.commands import study_montecarlo as study_montecarlo
     from rewardlab.studies.perturbation_paper.commands import study_perturbation as study_perturbation
@@ -74,6 +76,7 @@ _NAMES = {  # the public names by module; one is loaded on first use, so that th
     "evaluation.runs": "runs_join runs_list runs_prune runs_sql",
     "evaluation.score": "score",
     "models": "load_model",
+    "models.session": "connect",
     "reporting.data_page": "data_report",
     "reporting.leaderboard": "leaderboard",
     "reporting.perturbed_copies": "data_perturb",
@@ -82,6 +85,7 @@ _NAMES = {  # the public names by module; one is loaded on first use, so that th
     "rl.relabel": "relabel",
     "serving.serve": "serve",
     "serving.verify": "data_verify",
+    "serving.view": "view",
     "studies.objectives": "study_objectives",
     "studies.perturbation_paper.commands": "study_montecarlo study_perturbation",
     "studies.rl.page": "study_rl study_rl_page",

@@ -8,6 +8,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.settings import (
     Budget,
     Data,
+    Demonstrations,
     Execution,
     FramePolicyText,
     Help,
@@ -27,18 +28,18 @@ from rewardlab.core.settings import (
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import choose_split
-from rewardlab.models.contract import NamedModel, RewardModel
+from rewardlab.models.contract import AnyModel
 
 if TYPE_CHECKING:
     from rewardlab.evaluation import plan as evaluation_plan
     from rewardlab.evaluation.attack import AttackRun
 
 
-AnyModel = str | RewardModel | NamedModel  # a model string, or an object with `score`
 Models = Annotated[
     AnyModel | Sequence[AnyModel], Help("models to evaluate, such as pocket, openai:MODEL@URL or package.module:name")
 ]
 Controls = Annotated[bool, Help("leave out the controls: constant, random, length, motion, end-motion, change, oracle")]
+Stages = Annotated[bool, Help("also score every stage of a long episode under its own instruction")]
 DescribeFailures = Annotated[
     int, Help("have vision-language models describe N of the clips they misjudged, up to 12", more=True)
 ]
@@ -55,8 +56,10 @@ def stress(
     accuracy_threshold: Annotated[
         float, Help("success accuracy below which a model counts as unreliable", more=True)
     ] = 0.70,
+    stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     describe_failures: DescribeFailures = 0,
     name: Names = (),
@@ -102,8 +105,10 @@ def bench(
     grounding: Annotated[
         bool, Help("also score successes under other instructions of their source: how far the model reads them")
     ] = False,
+    stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     describe_failures: DescribeFailures = 0,
     name: Names = (),
@@ -149,6 +154,7 @@ def attack(
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     name: Names = (),
     out: RunFolder = None,
@@ -187,7 +193,8 @@ def collect(
     simulator: Annotated[str, Help("the simulator: metaworld, or tabletop for procedural scenes")] = "metaworld",
     *,
     tasks: Annotated[
-        Names, Help("tasks such as drawer-open, in tabletop verbs such as put-in, or all", metavar="TASK")
+        Names,
+        Help("tasks such as drawer-open, or chains; in tabletop verbs such as put-in; or all", metavar="TASK"),
     ] = ("all",),
     episodes: Annotated[int, Help("episodes per task")] = 10,
     quality: Annotated[Names, Help("ways of doing the task such as expert or drops, or all", metavar="NAME")] = (

@@ -66,14 +66,17 @@ def _say(*lines: object) -> None:
 
 
 def show_scores(
-    call: "partial[ScoreReport]", *, json: Annotated[bool, Help("print JSON: one object with a list of clips")] = False
+    call: "partial[ScoreReport]",
+    *,
+    json: Annotated[bool, Help("print JSON: one object with a list of clips")] = False,
+    verbose: Annotated[bool, Help("print the traceback of every failure, not only of the first", short="-v")] = False,
 ) -> int:
     """Print the scores with their explanations; the exit code is 3 if a clip has no score."""
     from rewardlab.core.trial import Failure
     from rewardlab.reporting.command_text import score_json, score_lines
 
     report = call()
-    print(score_json(report) if json else "\n".join(score_lines(report)))
+    print(score_json(report) if json else "\n".join(score_lines(report, every=verbose)))
     return MODEL_FAILED if any(isinstance(clip.answer, Failure) for clip in report.clips) else 0
 
 
@@ -92,7 +95,10 @@ class Output:
     junit: Annotated[Path | None, Help("write models and gates as JUnit XML to this file")] = None
     dry_run: Annotated[bool, Help("print what would be scored, and score nothing")] = False
     json: Annotated[bool, Help("print the headline as JSON instead of tables")] = False
-    verbose: Annotated[bool, Help("also print every failure reason and accuracy drop", short="-v", more=True)] = False
+    verbose: Annotated[
+        bool, Help("print every table, finding, failure reason, traceback and accuracy drop", short="-v")
+    ] = False
+    open: Annotated[bool, Help("open the report in a browser")] = False
 
 
 def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
@@ -105,7 +111,10 @@ def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
         _say(f"shard {shard}: {call().folder}; merge the shards with `rewardlab runs merge`")
         return 0
     return _run_and_print(
-        call, stress_plan(call.keywords), output, lambda _, summary: print_summary(summary, terminal_console())
+        call,
+        stress_plan(call.keywords),
+        output,
+        lambda _, summary: print_summary(summary, terminal_console(), every=output.verbose),
     )
 
 
@@ -130,11 +139,17 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
     The JUnit file is written even if the run fails.
     """
     from rewardlab.core.summary import rename_models
-    from rewardlab.evaluation.display import display_names, names_of_run
+    from rewardlab.evaluation.display import display_names, names_of_run, traceback_lines
     from rewardlab.evaluation.evaluate import forecast_run
     from rewardlab.evaluation.gates import check_gates, write_junit, write_junit_error
     from rewardlab.evaluation.summary import load_summary
-    from rewardlab.reporting.terminal_summary import exit_code, failure_lines, headline_json, required_gates
+    from rewardlab.reporting.terminal_summary import (
+        exit_code,
+        failure_lines,
+        headline_json,
+        next_command,
+        required_gates,
+    )
 
     gates = required_gates(several(output.require), plan.models, plan.names)
     if output.dry_run:
@@ -149,7 +164,7 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
             write_junit_error(output.junit, list(names.values()), str(error))
         raise
     summary = load_summary(run)
-    trials = run.trials(("id", "status", "model", "reason", "seconds"))
+    trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
@@ -163,8 +178,15 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
         return code
     if not plan.execution.quiet:
         show(run, shown)
-        _print_details(run, shown, output, reasons)
+        _print_details(run, shown, output, [*reasons, *traceback_lines(trials, names, every=output.verbose)])
     _say(*(result.sentence for result in shown_results), f"report: {run.page}")
+    if not plan.execution.quiet:
+        _say(f"next: {next_command(run, summary)}")
+    if output.open:
+        import webbrowser
+
+        if not webbrowser.open(run.page.absolute().as_uri()):
+            _say("no browser was found: open the report by hand")
     return code
 
 
@@ -297,6 +319,13 @@ def run_server(call: "partial[None]") -> None:
     call()
 
 
+def show_view(call: "partial[Path | None]") -> None:
+    """Serve the page until the process is stopped, or print where the static copy is."""
+    written = call()
+    if written is not None:
+        _say(f"static copy: {written}")
+
+
 def show_verified(call: "partial[VerifiedSplit | None]") -> None:
     """Serve the page until the process is stopped, or print what was written."""
     split = call()
@@ -326,10 +355,12 @@ def show_check(call: "partial[Contents]") -> int:
     """Print the problems; the exit code says whether there are any."""
     from rewardlab.data import dataset_notes
     from rewardlab.data.reading import wordless_note
+    from rewardlab.data.sources import outcome_sentence
 
-    contents = call()
-    notes = (*dataset_notes(call.keywords["data"]), *wordless_note(contents.episodes))
+    contents, data = call(), str(call.keywords["data"])
+    notes = (*dataset_notes(data), *wordless_note(contents.episodes))
     _say(*contents.problems, *(f"note: {note}" for note in notes))
+    _say(outcome_sentence(contents, data))
     _say(f"{len(contents.episodes)} valid episodes, {len(contents.problems)} problems, {len(notes)} notes")
     return BAD_DATA if contents.problems else 0
 
@@ -474,6 +505,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "rank models of many runs on a static site",
             _printer("leaderboard", "writing the pages"),
         ),
+        "view": Command("serving.view:view", "browse and compare all runs of a folder, live", show_view),
     },
     "Prepare data": {
         "data check": Command("data:data_check", "list what is wrong with a dataset", show_check),
@@ -651,4 +683,4 @@ def _sentence(error: BaseException) -> str:
             f"a name has characters that {error.encoding} cannot write: {error.object[:200]!r}; "
             "rename it, or set PYTHONUTF8=1 to print it unchanged"
         )
-    return "\n  ".join(line.strip() for line in str(error).split("\n"))  # so no name starts a line
+    return "\n  ".join(line.rstrip() for line in str(error).split("\n"))  # so no name starts a line

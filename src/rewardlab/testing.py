@@ -7,9 +7,10 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, strip_labels
 from rewardlab.core.errors import NotApplicable
-from rewardlab.core.trial import Score, validate_answer
+from rewardlab.core.trial import Failure, Score, validate_answer
 from rewardlab.data import open_dataset
-from rewardlab.models.contract import RewardModel
+from rewardlab.models import name_model
+from rewardlab.models.contract import AnyModel, RewardModel
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 
 __all__ = ["check_dataset", "check_model", "check_perturbation"]
@@ -68,22 +69,23 @@ def _check_channel(perturbation: Perturbation, before: Episode, change: Perturbe
     assert before.clip.fps == after.clip.fps, "a perturbation does not change the frame rate of the camera"
 
 
-def check_model(model: RewardModel, episodes: Sequence[Episode]) -> None:
+def check_model(model: AnyModel, episodes: Sequence[Episode]) -> None:
     """Assert the contract of a model: one sound answer per episode, in order, the same alone as in a batch.
 
     As in a run, frames are read-only: a model that writes to them raises the error of NumPy.
     """
+    model = model if isinstance(model, RewardModel) else name_model(model).build()
     assert list(model.score([])) == [], "no episodes must give no answers"
     episodes = [replace(episode, clip=strip_labels(episode).clip) for episode in episodes]
     together = list(model.score(episodes))
     assert len(together) == len(episodes), f"expected {len(episodes)} answers, got {len(together)}"
     for episode, answer in zip(episodes, together, strict=True):
         sound = validate_answer(answer, len(episode.clip))
-        assert type(sound) is type(answer), f"unsound answer: {sound}"
-        (alone,) = model.score([episode])
-        assert type(alone) is type(answer), "an episode got another kind of answer alone than in a batch"
-        if isinstance(alone, Score) and isinstance(answer, Score):
-            assert abs(alone.level - answer.level) < 1e-3, f"level {alone.level} alone, {answer.level} in a batch"
+        assert isinstance(answer, Failure) or isinstance(sound, Score), f"unsound answer: {sound}"
+        alone = validate_answer(model.score([episode])[0], len(episode.clip))
+        assert type(alone) is type(sound), "an episode got another kind of answer alone than in a batch"
+        if isinstance(alone, Score) and isinstance(sound, Score):
+            assert abs(alone.level - sound.level) < 1e-3, f"level {alone.level} alone, {sound.level} in a batch"
 
 
 def check_dataset(data: str) -> None:

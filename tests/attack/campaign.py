@@ -82,7 +82,7 @@ def attack(name: str, count: int, seed: int) -> AttackResult:
 
 
 def table(record: dict[str, Any]) -> str:
-    """Return the Markdown table that docs/reliability.md holds."""
+    """Return the Markdown table that results/reliability/README.md holds."""
     lines = ["| attack | tried | outcome | silent changes, tracebacks, lost trials |", "|---|---|---|---|"]
     for result in record["attacks"]:
         outcomes = ", ".join(f"{number:,} {name}" for name, number in sorted(result["outcomes"].items()))

@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.attack.campaign import FULL, table
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "results" / "reliability" / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_table_is_what_the_campaign_found_and_nothing_of_it_is_bad() -> None:

@@ -70,10 +70,12 @@ def test_a_summary_with_hostile_names_is_shown_as_it_is(evil_summary: tuple[Summ
     stream = io.StringIO()
     console = terminal_console()
     console.file, console.width = stream, 2_000
-    print_summary(evil_summary[0], console)
+    for every in (False, True):
+        print_summary(evil_summary[0], console, every=every)
     assert "[red]b[/red]" in stream.getvalue() and not STEERING.search(stream.getvalue())
     plain = io.StringIO()
-    print_summary(evil_summary[0], Console(file=plain, width=2_000))  # any other console, too, is not steered by names
+    for every in (False, True):  # any other console, too, is not steered by names
+        print_summary(evil_summary[0], Console(file=plain, width=2_000), every=every)
     assert not STEERING.search(plain.getvalue())
 
 
@@ -127,6 +129,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "report": ["report", EVIL],
         "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
         "leaderboard": ["leaderboard", EVIL],
+        "view": ["view", EVIL],
         "collect": ["collect", EVIL, "--out", str(out / "collect")],
         "train pocket": ["train", "pocket", EVIL],
         "train vlm": ["train", "vlm", EVIL, data, "--out", str(out / "trained")],

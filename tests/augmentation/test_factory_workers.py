@@ -79,7 +79,7 @@ def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: 
     poison = replace(rows[1], episode=replace(rows[1].episode, clip=whole_clip(DeadlyFrames(tmp_path / "tries"), 10.0)))
     short = replace(rows[0], episode=shortened(rows[0].episode, 8))
     with FactoryWorkers({}, Execution(workers=1)) as workers:
-        made = write_dataset(tmp_path / "out", StageRows((short, poison)), (), (), workers.write_videos)
+        made = write_dataset(tmp_path / "out", StageRows((short, poison)), (), workers.write_videos)
     assert [row.row["file_name"] for row in made.kept] == ["lab/0.mp4"]
     assert "could not be written: a worker process died with exit code -11" in made.rejected[0].provenance["rejected"]
     assert (tmp_path / "tries").read_text() == "xx"

@@ -5,6 +5,7 @@ from rewardlab.core.episode import (
     Episode,
     GrowingClip,
     Label,
+    Preference,
     episode_from_frames,
     hold_frames,
     level_of_progress,
@@ -70,6 +71,8 @@ def test_the_hash_follows_content_text_and_truth_but_not_the_name() -> None:
     assert replace(EPISODE, id="other").hash == EPISODE.hash
     assert replace(EPISODE, instruction="other").hash != EPISODE.hash
     assert replace(EPISODE, label=Label(5, True)).hash != EPISODE.hash
+    compared = replace(EPISODE.label, preference=Preference("a pair", "this"))  # also says something of another episode
+    assert replace(EPISODE, label=compared).hash == EPISODE.hash
     assert rearrange(EPISODE, np.array([0, 2, 1, 3, 4, 5])).hash != EPISODE.hash
 
 

@@ -1,3 +1,5 @@
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Literal
 
@@ -5,7 +7,7 @@ import pytest
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.storage import append_to_journal, locked, read_journal
+from rewardlab.core.storage import append_to_journal, is_locked, locked, read_journal
 from rewardlab.core.trial import Trial
 from tests.handmade_runs import record_of
 
@@ -80,19 +82,6 @@ def test_a_full_disk_is_one_sentence() -> None:
         full.save("x.json", {})
 
 
-def test_a_second_writer_is_told(run: Run) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys; from pathlib import Path; from rewardlab.core.storage import locked\n"
-        "with locked(Path(sys.argv[1])): pass"
-    )
-    with locked(run.folder):
-        other = subprocess.run([sys.executable, "-c", code, str(run.folder)], capture_output=True, text=True)
-    assert "is being written by another process" in other.stderr
-
-
 def test_a_torn_line_of_a_journal_is_passed_over_and_what_follows_it_is_not(tmp_path: Path) -> None:
     journal = tmp_path / "journal.jsonl"
     assert list(read_journal(journal, ("name",))) == []
@@ -102,3 +91,23 @@ def test_a_torn_line_of_a_journal_is_passed_over_and_what_follows_it_is_not(tmp_
     append_to_journal(journal, entries[1], durable=False)
     append_to_journal(journal, {"other": 1})
     assert list(read_journal(journal, ("name",))) == entries
+
+
+LOCK = (
+    "import sys; from pathlib import Path; from rewardlab.core.storage import locked\n"
+    "with locked(Path(sys.argv[1])): print('held', flush=True), sys.stdin.read()"
+)
+
+
+def test_who_asks_whether_a_folder_is_held_takes_and_breaks_no_lock(tmp_path: Path) -> None:
+    assert not is_locked(tmp_path) and list(tmp_path.iterdir()) == []
+    with locked(tmp_path):
+        assert is_locked(tmp_path)
+        other = subprocess.run([sys.executable, "-c", LOCK, str(tmp_path)], capture_output=True, text=True, input="")
+        assert "is being written by another process" in other.stderr
+    assert not is_locked(tmp_path)
+    with subprocess.Popen([sys.executable, "-c", LOCK, str(tmp_path)], stdin=-1, stdout=-1) as process:
+        assert process.stdout is not None and process.stdout.readline() == b"held\n"
+        assert is_locked(tmp_path)
+        process.kill()
+    assert not is_locked(tmp_path)

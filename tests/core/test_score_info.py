@@ -15,8 +15,17 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.run_files import encode_part, part_name
-from rewardlab.core.trial import Answer, Failure, GuardVerdict, Score, ScoreInfo, describe_info, validate_answer
-from rewardlab.core.trial_table import INFO_COLUMNS, TrialTable, to_arrow, trials_digest
+from rewardlab.core.trial import (
+    Answer,
+    Failure,
+    GuardVerdict,
+    Score,
+    ScoreInfo,
+    describe_info,
+    trust_sentence,
+    validate_answer,
+)
+from rewardlab.core.trial_table import OPTIONAL_COLUMNS, TrialTable, to_arrow, trials_digest
 from rewardlab.models.calibration import Calibrated, Calibration
 from rewardlab.models.composite import Ensemble
 from rewardlab.models.guard import Guard, Guarded, answer_features
@@ -32,16 +41,21 @@ FULL = ScoreInfo(
     set_coverage=0.9,
     novelty=0.25,
     unfamiliar=True,
+    training_distance=0.6123,
+    distance_limit=0.35,
+    unfamiliar_because="a still picture",
     disagreement=0.5,
     uncalibrated_level=3.5,
     member_levels={"pocket": 4.0, "length": 3.0},
     member_failures={"hf:x": "no camera"},
+    skipped_members=1,
     frame_quality={"noise": -1.5},
     precision="int8",
     input_tokens=900,
     output_tokens=12,
     cost=0.004,
     log_probability=-60.5,
+    normalised_instruction="open the drawer",
     guard=GuardVerdict("hold", 0.4, 0.8, {"noise": 1.25}),
 )
 INFOS = [FULL, ScoreInfo(), ScoreInfo(prediction_set=(), guard=GuardVerdict("pass", 0.0))]
@@ -67,7 +81,7 @@ def test_info_comes_out_of_parquet_as_it_went_in(run: Run) -> None:
 
 def test_a_part_without_columns_of_info_reads_as_missing_and_joins_with_others(run: Run) -> None:
     plain = [replace(trial, info=ScoreInfo()) for trial in TRIALS]
-    data = encode_part(to_arrow(plain[1:2]).drop_columns(list(INFO_COLUMNS)), run.record.plan_digest)
+    data = encode_part(to_arrow(plain[1:2]).drop_columns(list(OPTIONAL_COLUMNS)), run.record.plan_digest)
     (run.folder / "trials" / part_name("part", data)).write_bytes(data)
     assert pq.read_schema(pa.BufferReader(data)).names[-1] == "seconds"
     assert run.trials().rows() == plain[1:2]
@@ -77,7 +91,7 @@ def test_a_part_without_columns_of_info_reads_as_missing_and_joins_with_others(r
 
 def test_the_digest_counts_info_and_is_that_of_an_earlier_run_where_there_is_none() -> None:
     plain = to_arrow([replace(trial, info=ScoreInfo()) for trial in TRIALS])
-    before = trials_digest(TrialTable(plain.drop_columns(list(INFO_COLUMNS))))
+    before = trials_digest(TrialTable(plain.drop_columns(list(OPTIONAL_COLUMNS))))
     assert trials_digest(TrialTable(plain)) == before
     changed = replace(FULL, member_levels={"pocket": 4.0, "length": 2.0})
     digests = {trials_digest(TrialTable(to_arrow([replace(ONE, info=info)]))) for info in (*INFOS, changed)}
@@ -88,6 +102,7 @@ def test_the_digest_counts_info_and_is_that_of_an_earlier_run_where_there_is_non
     ("changed", "words"),
     [
         ({"novelty": float("nan")}, "novelty must be a finite number"),
+        ({"training_distance": float("inf")}, "training_distance must be a finite number"),
         ({"prediction_set": (7,)}, "prediction_set must be levels"),
         ({"member_levels": {"a": float("inf")}}, "member_levels must be finite numbers"),
         ({"guard": GuardVerdict("maybe", 0.2)}, "guard_decision must be a known decision of a guard"),  # type: ignore[arg-type]
@@ -203,6 +218,29 @@ def test_models_around_a_language_model_keep_its_text_and_its_cost() -> None:
 
 def test_people_read_what_is_known_in_one_line() -> None:
     text = describe_info(FULL)
-    assert "prediction set 3, 4 (90% coverage)" in text and "pocket 4" in text and "guard: hold, risk 0.40" in text
-    assert text.startswith("unlike anything it was trained on; ") and "True" not in text
+    assert "prediction set 3, 4 (holds the true level in 90 % of clips like its training data)" in text
+    assert "pocket 4" in text and "guard: hold, risk 0.40" in text and "novelty 0.25 (" in text
+    assert "True" not in text and "still" not in text  # that is the other sentence
     assert describe_info(ScoreInfo(unfamiliar=False)) == describe_info(ScoreInfo()) == ""
+
+
+@pytest.mark.parametrize(
+    ("info", "sentence"),
+    [
+        (ScoreInfo(novelty=0.2), ""),
+        (ScoreInfo(unfamiliar=False), "within its training data"),
+        (ScoreInfo(unfamiliar=True), "unlike its training data: do not use this answer"),
+        (
+            ScoreInfo(unfamiliar=False, training_distance=0.12, distance_limit=0.35),
+            "within its training data (distance 0.12, limit 0.35)",
+        ),
+        (
+            ScoreInfo(unfamiliar=True, training_distance=0.61, distance_limit=0.35),
+            "unlike its training data (distance 0.61, limit 0.35): do not use this answer",
+        ),
+        (FULL, "unlike its training data (a still picture): do not use this answer"),
+    ],
+)
+def test_one_sentence_tells_whether_to_trust_an_answer(info: ScoreInfo, sentence: str) -> None:
+    assert trust_sentence(info) == sentence
+    assert "training data:" not in describe_info(info)

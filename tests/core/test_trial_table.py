@@ -5,10 +5,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
-from rewardlab.core.run_files import check_trials, run_record
+from rewardlab.core.run_files import check_trials, part_name, run_record
 from rewardlab.core.trial_table import (
     INFO_COLUMNS,
     METRIC_COLUMNS,
@@ -17,6 +19,7 @@ from rewardlab.core.trial_table import (
     join_parts,
     to_arrow,
     trial_schema,
+    trials_digest,
 )
 from rewardlab.metrics.progress import order_correlations
 from tests.handmade_runs import record_of
@@ -49,8 +52,9 @@ def run(tmp_path: Path) -> Run:
 
 
 def test_every_column_comes_out_as_plain_text_and_numbers(run: Run) -> None:
-    assert run.to_arrow().schema.equals(trial_schema())
-    assert run.to_arrow().equals(to_arrow(TRIALS))
+    assert run.trials().arrow.schema.equals(trial_schema())
+    assert run.trials().arrow.equals(to_arrow(TRIALS))
+    assert pa.table(run.trials()).equals(to_arrow(TRIALS))  # as other libraries of Arrow read it
     assert run.trials().rows() == TRIALS
     assert run.trials().text("reason").tolist() == [trial.reason for trial in TRIALS]
 
@@ -68,7 +72,7 @@ def test_only_the_columns_asked_for_are_kept(run: Run) -> None:
     assert run.trials(("id", "status")).source.column_names == ["id", "status"]
     with pytest.raises(KeyError, match="raw"):
         run.trials(METRIC_COLUMNS).rows()
-    assert set(TRIAL_COLUMNS) - set(METRIC_COLUMNS) == {"raw", *INFO_COLUMNS}
+    assert set(TRIAL_COLUMNS) - set(METRIC_COLUMNS) == {"raw", "traceback", *INFO_COLUMNS}
 
 
 def test_a_cell_asked_again_is_there_once_whichever_part_comes_first() -> None:
@@ -103,3 +107,44 @@ def test_a_bad_number_in_a_list_is_named_by_its_row_however_far_down() -> None:
     check_trials(many, plan)
     with pytest.raises(ValueError, match="row 50000: shown must be indices of frames"):
         check_trials(pa.concat_tables([many, bad, many]).combine_chunks(), plan)
+
+
+def test_a_table_of_trials_is_one_of_pandas_and_of_polars(run: Run) -> None:
+    pandas, polars = pytest.importorskip("pandas"), pytest.importorskip("polars")
+    frame, other = run.trials().to_pandas(), polars.DataFrame(run.trials())
+    assert isinstance(frame, pandas.DataFrame) and list(frame.columns) == list(TRIAL_COLUMNS) == other.columns
+    assert frame["id"].tolist() == other["id"].to_list() == [trial.id for trial in TRIALS]
+
+
+def test_a_traceback_is_kept_but_is_no_result() -> None:
+    traced = [replace(trial, traceback=f"line {place}") for place, trial in enumerate(TRIALS)]
+    assert TrialTable(to_arrow(traced)).rows() == traced
+    assert trials_digest(TrialTable(to_arrow(traced))) == trials_digest(TrialTable(to_arrow(TRIALS)))
+
+
+def test_trials_of_another_schema_are_refused_and_files_without_one_are_of_the_first(run: Run) -> None:
+    (part, *others) = run.parts()
+    for other in others:
+        other.unlink()
+    table = pq.read_table(part)
+    plan = table.schema.metadata[b"rewardlab.plan"]
+    assert table.schema.metadata[b"rewardlab.trial_schema"] == b"1"
+    part.unlink()
+    for version, refused in ((None, False), (b"2", True)):
+        metadata = {b"rewardlab.plan": plan} | ({} if version is None else {b"rewardlab.trial_schema": version})
+        sink = pa.BufferOutputStream()
+        pq.write_table(table.replace_schema_metadata(metadata), sink, write_page_checksum=True)
+        data = bytes(sink.getvalue())
+        path = run.folder / "trials" / part_name("part", data)
+        path.write_bytes(data)
+        if refused:
+            with pytest.raises(RunError, match="schema 2, and this version reads 1; upgrade rewardlab"):
+                run.trials()
+        else:
+            assert len(run.trials()) == table.num_rows
+        path.unlink()
+
+
+def test_a_run_says_in_one_line_what_it_is(run: Run, tmp_path: Path) -> None:
+    assert repr(run) == f"Run({str(run.folder)!r}: stress of {', '.join(run.record.evaluated)}, 50 of 50 trials)"
+    assert "is not a run folder" in repr(Run(tmp_path / "none")) and "\n" not in repr(run.trials())

@@ -12,8 +12,9 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 import rewardlab
+from rewardlab.augmentation.rows import read_dataset
 from rewardlab.cli import main
-from rewardlab.core.episode import Episode, Provenance, episode_from_frames
+from rewardlab.core.episode import DONE, Episode, Provenance, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.video_encoding import encode
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
@@ -40,6 +41,26 @@ def rollouts(tmp_path: Path) -> Path:
         rows.append(row if number != 7 else {key: row[key] for key in ("file_name", "task")})
     write_rows(folder, rows)
     return folder
+
+
+def test_stages_and_how_a_row_was_made_are_kept(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    encode(moving_square("x", count=9), source / "x.mp4", 8)
+    about = {"stage": "counterfactual", "source_episode": "y.mp4"}
+    stages = [{"instruction": "open it", "start": 0, "end": 4}, {"instruction": "fill it", "start": 5, "end": 8}]
+    row = {"file_name": "x.mp4", "task": "lift it", "original_task": "open it and fill it", "reward": 2}
+    write_rows(source, [{**row, "provenance": about, "stages": stages}])
+    (before,) = rewardlab.open_dataset(source).episodes
+    rewardlab.data_convert(source, tmp_path / "whole")
+    (after,) = rewardlab.open_dataset(tmp_path / "whole").episodes
+    assert after.label == before.label and after.provenance.task == "open it and fill it"
+    assert (after.provenance.stage, after.provenance.rollout) == ("counterfactual", "y.mp4")
+    (again,) = read_dataset(str(tmp_path / "whole"), skip_invalid=False)
+    assert not again.is_source and again.original_task == "open it and fill it"
+    rewardlab.data_convert(source, tmp_path / "slower", fps=4)
+    (slower,) = rewardlab.open_dataset(tmp_path / "slower").episodes
+    assert [stage.reached.index(DONE) for stage in slower.label.stages] == [2, 4]
 
 
 def told(episodes: Sequence[Episode]) -> list[tuple[object, ...]]:

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import av
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -14,6 +16,7 @@ import rewardlab
 from rewardlab.core.errors import DataError
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import READERS, dataset_notes, open_dataset
+from rewardlab.data.lerobot import stages_of_subtasks
 from tests.data.lerobot_writer import (
     EPISODES,
     FPS,
@@ -40,6 +43,37 @@ LAYOUTS: dict[str, Writer] = {
 def decoded(path: Path) -> np.ndarray:
     with av.open(str(path)) as container:
         return np.stack([frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)])
+
+
+def with_subtasks(folder: Path, subtasks: dict[str, list[Any]], index: list[int | None]) -> Path:
+    """Add subtasks to a dataset of one data file: the same ones for the first episode, none for the others."""
+    (path,) = (folder / "data").rglob("*.parquet")
+    table = pq.read_table(path)
+    table = table.append_column("subtask_index", pa.array(index + [-1] * (len(table) - len(index)), pa.int64()))
+    pq.write_table(table, path)
+    write_rows(folder / "meta" / "subtasks.parquet", subtasks)
+    return folder
+
+
+def test_subtasks_become_stages(tmp_path: Path) -> None:
+    count = EPISODES[0].count
+    assert count > 5 and EPISODES[0].success
+    texts: dict[str, list[Any]] = {"subtask_index": [0, 1], "__index_level_0__": ["reach the cup", "lift the cup"]}
+    index = [None, 0, 0, *[1] * (count - 3)]
+    first, *others = open_dataset(str(with_subtasks(write_v3(tmp_path), texts, index))).episodes
+    assert [stage.instruction for stage in first.label.stages] == ["reach the cup", "lift the cup"]
+    reach, lift = (stage.reached for stage in first.label.stages)
+    assert reach == (0, 1, 1, *[2] * (count - 3))
+    assert lift == (0, 0, 0, *[1] * (count - 4), 2)  # a success, so that the last subtask is done in the end
+    assert all(episode.label.stages == () for episode in others)
+    rewardlab.data_convert(tmp_path, tmp_path / "ours")
+    again = next(e for e in open_dataset(tmp_path / "ours").episodes if e.label.stages)
+    assert again.label.stages == first.label.stages
+
+
+def test_the_last_subtask_of_a_failure_is_not_done() -> None:
+    stages = stages_of_subtasks((4, 4, 7), {4: "reach", 7: "lift"}, success=False)
+    assert [stage.reached for stage in stages] == [(1, 1, 2), (0, 0, 1)]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -50,6 +50,7 @@ def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos
         "note: line 4: neither reward (1 to 5) nor success (true or false): nothing is measured",
         "note: keys that are not read: operator",
         "note: 2 videos that no row mentions: open_the_drawer/002.mp4, put-cup-on-plate_3.mp4",
+        "3 of 4 episodes state an outcome",
         "4 valid episodes, 4 problems, 8 notes",
     ]
 
@@ -102,13 +103,15 @@ def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path
     left = run_here("data", "check", str(videos)).stdout.splitlines()
     assert left[0].startswith("line 1: clip_7.mp4: task must be a non-empty text")
     assert left[1].startswith("note: lines 1, 2, 3, 4: neither reward")
-    assert left[2] == "3 valid episodes, 1 problems, 1 notes"
+    assert left[2].startswith("0 of 3 episodes state an outcome") and "--demonstrations" in left[2]
+    assert left[3] == "3 valid episodes, 1 problems, 1 notes"
     rows = [json.loads(line) for line in (videos / "metadata.jsonl").read_text().splitlines()]
     assert [row["task"] for row in rows] == ["", "open the drawer", "open the drawer", "put cup on plate"]
     again = run_here("data", "init", str(videos))
     assert again.returncode in (2, 4) and "is there already and was left as it is" in again.stderr
     write_rows(videos, [row | {"task": row["task"] or "lift it", "reward": 4} for row in rows])
-    assert run_here("data", "check", str(videos)).stdout == "4 valid episodes, 0 problems, 0 notes\n"
+    checked = run_here("data", "check", str(videos)).stdout
+    assert checked == "4 of 4 episodes state an outcome\n4 valid episodes, 0 problems, 0 notes\n"
 
 
 @pytest.mark.parametrize(

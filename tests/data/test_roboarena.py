@@ -7,13 +7,14 @@ import av
 import pytest
 
 import rewardlab
-from rewardlab.core.episode import Label
+from rewardlab.augmentation.rows import made_row, read_dataset
+from rewardlab.core.episode import Label, Preference
 from rewardlab.core.errors import DataError
 from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import dataset_notes, open_dataset
-from rewardlab.data.roboarena import read_preferences
 from tests.conftest import moving_square
+from tests.narrowing import known
 
 yaml = pytest.importorskip("yaml")
 
@@ -113,17 +114,33 @@ def test_grades_from_0_to_100_are_levels_too_and_one_of_them_sets_the_scale(tmp_
     assert [name for name, truth in levels.items() if truth.success] == ["a/A"]
 
 
-def test_which_policy_was_preferred_is_kept_beside_the_rows(dump: Path, tmp_path: Path) -> None:
+def test_which_policy_was_preferred_stands_in_the_rows_of_both(dump: Path, tmp_path: Path) -> None:
     path = dump / "evaluation_sessions" / "new" / "metadata.yaml"
     said = yaml.safe_load(path.read_text()) | {"preference": "B", "longform_feedback": "A stopped halfway."}
     path.write_text(yaml.safe_dump(said))
-    (kept,) = read_preferences(dump)
-    assert (kept["a"], kept["b"]) == ("new/A_pi0_fast", "new/B_pi0_fast")
-    assert (kept["preferred"], kept["feedback"]) == ("b", "A stopped halfway.")
+    stated = {each.id: each.label.preference for each in open_dataset(str(dump)).episodes}
+    assert stated == {
+        "new/A_pi0_fast@left": Preference("new@left", "other", "A stopped halfway."),
+        "new/B_pi0_fast@left": Preference("new@left", "this", "A stopped halfway."),
+        "old/A_pi0_fast@left": None,
+    }
+    views = [each.label.preference for each in open_dataset(f"{dump}@all").episodes if each.id.startswith("new/")]
+    assert sorted(known(each).pair for each in views) == sorted(2 * ["new@left", "new@right", "new@wrist"])
     out = tmp_path / "out"
     rewardlab.data_augment(dump, stage="rewrite", out=out, execution=Execution(engine="local", quiet=True))
-    assert [json.loads(line) for line in (out / "preferences.jsonl").read_text().splitlines()] == [kept]
     rows = [json.loads(line) for line in (out / "metadata.jsonl").read_text().splitlines()]
     assert {row["episode_id"].split("@")[0]: row["reward"] for row in rows} == {
         **{"new/A_pi0_fast": 3, "new/B_pi0_fast": 5, "old/A_pi0_fast": 1}
     }
+    assert {each.label.preference for each in open_dataset(str(out)).episodes} == set(stated.values())
+    compared = [row for row in read_dataset(str(out), skip_invalid=False) if "preference" in row.row]
+    assert len(compared) == 2 and "preference" not in made_row(compared[0], "clip", 2, (), {}).row
+
+
+def test_no_preference_is_made_up_where_none_of_two_policies_is_named(dump: Path) -> None:
+    path = dump / "evaluation_sessions" / "new" / "metadata.yaml"
+    content = yaml.safe_load(path.read_text())
+    for said, meant in (("tie", "tie"), ("neither", None), (None, None)):
+        path.write_text(yaml.safe_dump(content | {"preference": said}))
+        stated = [each.label.preference for each in open_dataset(str(dump)).episodes]
+        assert [each and each.preferred for each in stated] == [meant, meant, None]

@@ -1,13 +1,16 @@
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from rewardlab.core.episode import show_only
 from rewardlab.core.errors import DataError
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import read_folder, write_episode
+from rewardlab.data.roboreward_rows import row_of
 from rewardlab.data.video import VideoFile
 from tests.conftest import moving_square, write_rows
 from tests.narrowing import of_type
@@ -26,6 +29,42 @@ def test_rows_become_episodes_with_their_truth(tiny_data: Path) -> None:
         (4, False, True),
     ]
     assert [e.provenance.subset for e in contents.episodes] == ["arm"] * 3 + ["hand"] * 3
+
+
+def staged_row(*stages: dict[str, object]) -> dict[str, object]:
+    return {"file_name": "x.mp4", "task": "open it and fill it", "reward": 3, "stages": list(stages)}
+
+
+def test_stages_are_read_and_written_back(tmp_path: Path) -> None:
+    encode(moving_square("x", count=6), tmp_path / "x.mp4", fps=10)
+    stages: list[dict[str, object]] = [
+        {"instruction": "open it", "start": 0, "end": 2, "undone": 5},
+        {"instruction": "fill it", "start": 3, "end": None},
+        {"instruction": "shut it", "start": None, "end": None},
+    ]
+    write_rows(tmp_path, [staged_row(*stages)])
+    (episode,) = read_folder(tmp_path).episodes
+    assert [stage.reached for stage in episode.label.stages] == [(1, 1, 2, 2, 2, 1), (0, 0, 0, 1, 1, 1), (0,) * 6]
+    assert row_of(episode, "x.mp4")["stages"] == stages
+    shorter = show_only(episode, np.array([0, 2, 3]))
+    assert [stage.reached for stage in shorter.label.stages] == [(1, 2, 2), (0, 0, 1), (0, 0, 0)]
+    assert replace(episode, label=replace(episode.label, stages=())).hash != episode.hash
+
+
+@pytest.mark.parametrize(
+    ("stage", "match"),
+    [
+        ({"start": 0, "end": 1}, "needs an instruction"),
+        ({"instruction": "open it", "start": 0, "end": 6}, "frames from 0 to 5"),
+        ({"instruction": "open it", "start": 3, "end": 1}, "starts before it ends"),
+        ({"instruction": "open it", "start": 0, "undone": 1}, "ends before it is undone"),
+    ],
+)
+def test_a_stage_that_cannot_be_is_refused(stage: dict[str, object], match: str, tmp_path: Path) -> None:
+    encode(moving_square("x", count=6), tmp_path / "x.mp4", fps=10)
+    write_rows(tmp_path, [staged_row(stage)])
+    (problem,) = read_folder(tmp_path).problems
+    assert match in problem.what
 
 
 def test_nothing_is_decoded_until_frames_are_asked_for(tmp_path: Path) -> None:
@@ -59,15 +98,18 @@ def test_every_problem_is_named_with_its_line(tmp_path: Path) -> None:
         "[1, 2]",
         {"file_name": "words.mp4", "task": "t", "reward": 5},
         {"file_name": "good.mp4", "task": "t", "reward": 5, "fps": 0},
+        {"file_name": "good.mp4", "task": "t", "preference": "this"},
+        {"file_name": "good.mp4", "task": "t", "preference": {"pair": "x", "preferred": True}},
     ]
     contents = read_folder(write_rows(tmp_path, rows))
     assert len(contents.episodes) == 1
     found = {problem.place: problem.what for problem in contents.problems}
-    assert list(found) == [f"line {line}" for line in range(2, 16)]
+    assert list(found) == [f"line {line}" for line in range(2, 18)]
     words = {
         2: "short.mp4", 3: "empty.mp4", 4: "does not exist", 5: "got 7", 6: "non-empty text", 7: "not JSON",
         8: "file_name is missing", 9: "must stay below", 10: "only reward 5 is a success", 11: "one number per frame",
         12: "NaN, which is no JSON number", 13: "got list", 14: "words.mp4", 15: "fps must be",
+        16: "preference must be an object such as", 17: "preference must be an object such as",
     }  # fmt: skip
     assert {line: word in found[f"line {line}"] for line, word in words.items()} == dict.fromkeys(words, True), found
 

@@ -17,6 +17,7 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split
 from rewardlab.evaluation.bench import run_benchmark
+from rewardlab.evaluation.replay import replay
 from rewardlab.evaluation.roborewardbench import SUBSETS, published_rows
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.benchmark_tables import load_benchmark, print_benchmark
@@ -114,6 +115,40 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
     for words in (helm, "2/8", "5/7", "3 of the 23 subsets", "frames fps:1", "berkeley_bridge", "duplicates: 0 of 8"):
         assert words in said, words
     assert "the mean over 2 of 3 subsets" in " ".join(said.split())  # droid has no strict score
+    embodiments = {name: row["value"] for name, row in found["helm"]["embodiments"].items()}
+    robots = {"WidowX": "bridge", "Franka": "droid", "DROID (Franka-based)": "robo_arena"}
+    assert embodiments == pytest.approx({robot: mean(HELM[subset]) for robot, subset in robots.items()})
+    exo = mean([mean(HELM[name]) for name in ("bridge", "droid")])  # the mean over its two subsets
+    perspectives = {name: row["value"] for name, row in found["helm"]["perspectives"].items()}
+    assert perspectives == pytest.approx({"exo": exo, "mix": mean(HELM["robo_arena"])})
+    assert "MAE per embodiment" in said and "WidowX" in said and "MAE per perspective" in said
+
+
+def test_agreement_with_preferences_stands_below_the_table_where_the_data_states_them(tmp_path: Path) -> None:
+    stated = [("x", 5, "this"), ("x", 2, "other"), ("y", 3, "this"), ("y", 4, "other"), ("z", 3, "this")]
+    stated += [("z", 3, "other"), ("tied", 1, "tie"), ("tied", 5, "tie"), ("alone", 5, "this")]
+    rows = [
+        {"file_name": f"robo_arena/{number}.mp4", "task": f"{pair} it", "reward": level}
+        | {"preference": {"pair": pair, "preferred": word}}
+        for number, (pair, level, word) in enumerate(stated)
+    ]
+    data = write_rows(tmp_path / "data", rows)
+    (data / "robo_arena").mkdir()
+    for row in rows:
+        encode(moving_square(str(row["file_name"]), count=4), data / str(row["file_name"]), fps=10)
+    run = benchmark(data, tmp_path / "run", "constant:2")
+    found = json.loads((run.folder / "preferences.json").read_text())
+    assert [(pair["pair"], pair["preferred"]) for pair in found["pairs"]] == [
+        *(("x", "a"), ("y", "a"), ("z", "a"), ("tied", "tie"))
+    ]
+    oracle, constant = found["agreement"]["oracle"], found["agreement"]["constant:2"]
+    assert oracle["value"] == pytest.approx((1 + 0 + 0.5) / 3) and (oracle["scored"], oracle["asked"]) == (3, 3)
+    assert oracle["low"] < oracle["value"] < oracle["high"]
+    assert (constant["value"], constant["low"], constant["high"]) == (0.5, 0.5, 0.5)
+    (said,) = (text for text in known(load_benchmark(run)).sentences if "preferences" in text)
+    assert said.startswith("agreement with people's preferences (3 pairs of rollouts, 1 tie left out; equal levels")
+    assert "constant:2 0.500 0.50..0.50" in said
+    assert "agreement with people" in write_report([run], run.folder / "report.html").read_text()
 
 
 def test_models_that_say_nothing_in_words_are_scored_by_their_level_both_ways(
@@ -236,10 +271,25 @@ def test_the_leaderboard_ranks_a_bench_run_by_the_mean_over_subsets_as_helm_scor
     run = benchmark(benchmark_data, tmp_path / "run", recorded, "oracle")
     html = leaderboard([run], out=tmp_path / "site").read_text()
     mae = mean([mean(part) for part in HELM.values()])
-    assert f'data-value="{mae}"' in html and f"<h2>{benchmark_data.name}/test</h2>" in html
+    assert f'data-value="{mae}"' in html and f"<h2>{benchmark_data.name}/test, " in html
     assert "Protocol: RoboRewardBench, HELM scoring." in html and "RoboArena" in html
     assert "RoboReward 8B" not in html, "these are eight episodes, not the benchmark"
     assert html.index(">oracle<") < html.index(f">{recorded}<") and "not ranked" in html  # 7 of 8 answered
+
+
+def test_several_models_have_a_winner_per_subset_and_ranks_that_swing(
+    benchmark_data: Path, recorded: str, tmp_path: Path
+) -> None:
+    run = benchmark(benchmark_data, tmp_path / "run", recorded, "constant:1", controls=False)
+    found = known(load_benchmark(run))
+    # Errors of the constant 1: bridge (4 + 1 + 3) / 3, droid (2 + 4 + 3 + 3) / 4, RoboArena 0 as the recorded one has.
+    assert found.winners == {"bridge": ("constant:1",), "droid": (recorded,), "robo_arena": (recorded, "constant:1")}
+    swings = {swing.model: (swing.rank, swing.best.rank, swing.worst.rank) for swing in found.swings}
+    assert swings == {recorded: (1, 1, 2), "constant:1": (2, 1, 2)}
+    page = write_report([run], run.folder / "report.html").read_text()
+    assert '<table class="swings">' in page and '<table class="winners">' in page
+    site = leaderboard([run], out=tmp_path / "site").read_text()
+    assert '<table class="swings">' not in site, "one of the two answered too little to be ranked"
 
 
 def test_a_split_is_found_by_its_root_by_itself_and_on_the_hub(benchmark_data: Path) -> None:
@@ -260,6 +310,17 @@ def test_data_without_rewards_is_refused(tmp_path: Path) -> None:
     data = write_rows(tmp_path, [{"file_name": "x.mp4", "task": "t", "success": False}])
     with pytest.raises(DataError, match="no episode has a reward"):
         benchmark(data, tmp_path / "run", "length")
+
+
+def test_demonstrations_without_rewards_are_successes_where_the_flag_says_so(tmp_path: Path) -> None:
+    for name in ("x", "y"):
+        encode(moving_square(name), tmp_path / f"{name}.mp4", fps=10)
+    data = write_rows(tmp_path, [{"file_name": f"{name}.mp4", "task": f"move {name}"} for name in ("x", "y")])
+    run = benchmark(data, tmp_path / "run", "constant:3", controls=False, demonstrations=True)
+    assert known(load_benchmark(run)).errors.models["constant:3"].strict.macro.value == 2
+    assert run.record.settings.demonstrations is True
+    again = replay(run, trust=True)  # what the report shows is what was scored
+    assert {episode.label.level for episode in again.episodes.values()} == {5}
 
 
 def test_a_hub_that_cannot_be_reached_is_one_sentence_that_says_what_to_do(

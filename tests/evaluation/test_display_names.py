@@ -23,6 +23,7 @@ SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
         (f"gvl:{SERVED}", "gvl:Qwen3-VL-8B-Instruct"),
         ("package.module.of.mine:Class?path=/weights/a.pt", "Class"),
         ("ensemble:pocket,length,constant:3?by=mean", "ensemble of 3"),
+        ("normalise:ensemble:pocket,length,constant:3?by=mean?rewriter=rules", "normalise:ensemble of 3"),
         ("remote:http://10.0.0.1:8000/judge?timeout=3", "10.0.0.1:8000"),
         ("hf:/weights/roboreward-8b?device=cuda", "roboreward-8b"),
         ("pocket+runs/2026/long/way/fitted", "pocket+fitted"),
@@ -91,7 +92,7 @@ def test_gates_failures_junit_and_json_go_by_short_names(
         assert main(command) == 1
         said = capsys.readouterr().out
         lines = said.splitlines()
-        assert [line.rpartition(": ")[2].startswith("the judge has 3 answers") for line in lines[-4:-1]] == [True] * 3
+        assert [line.rpartition(": ")[2].startswith("the judge has 3 answers") for line in lines[-5:-2]] == [True] * 3
         assert "failed: 3 x the judge: unreadable answer" in said
         case = ElementTree.parse(tmp_path / "j.xml").getroot().findall("testsuite/testcase")
         assert [each.get("classname") for each in case] == ["rewardlab.models"] + ["rewardlab.gates.the judge"] * 3

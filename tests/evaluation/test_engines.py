@@ -81,6 +81,7 @@ def lab_in(folder: Path) -> Iterator[Path]:
         patch.syspath_prepend(str(folder))
         patch.setenv("PYTHONPATH", f"{folder}:{os.environ.get('PYTHONPATH', '')}")
         yield folder
+        sys.modules.pop("enginelab", None)  # the engine `local` imports it here; the next test has one of its own
 
 
 @pytest.fixture
@@ -123,7 +124,16 @@ def engine_settings(name: str, request: pytest.FixtureRequest) -> dict[str, Any]
     )
 
 
-@pytest.mark.parametrize("name", ["local", "ray"])
+@pytest.mark.usefixtures("lab")
+def test_the_command_itself_gives_the_trials_of_the_processes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
+    settings = MIXED | {"models": ("length", "enginelab:Wordy")}
+    apart, here = (
+        evaluate(plan(tiny_data, tmp_path / name, engine=name, **settings)) for name in ("processes", "local")
+    )
+    assert without_time(apart).equals(without_time(here))
+
+
+@pytest.mark.parametrize("name", ["ray"])
 def test_every_engine_gives_the_trials_of_the_processes_bit_for_bit(
     name: str, tiny_data: Path, tmp_path: Path, lab: Path, on_processes: pa.Table, request: pytest.FixtureRequest
 ) -> None:

@@ -1,5 +1,7 @@
 """Failure is loud: a model that cannot answer is told why, costs few trials, and the exit code says so."""
 
+import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -133,3 +135,42 @@ def test_an_untried_model_is_handed_no_more_cells_than_may_fail() -> None:
     assert sum(trial.model == "a" for trial in first.first_part(rest[0], batch=8)[0].trials) == 2
     first.count([trial("a", None)])
     assert first.first_part(rest[0], batch=8) == (rest[0], ())
+
+
+RAISES = "raise ValueError('bad \\x1b[31m weights')"
+
+
+@pytest.mark.parametrize("here", [(), HERE])
+def test_the_traceback_of_a_model_is_shown_with_file_and_line_and_steers_no_terminal(
+    tiny_data: Path, tmp_path: Path, here: tuple[str, ...]
+) -> None:
+    environment = write_model(tmp_path, RAISES)
+    command = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--max-failures", "0", *here)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 3, done.stderr
+    assert done.stdout.count("Traceback (most recent call last):") == 1 and "\x1b" not in done.stdout
+    assert (
+        re.search(r'File ".*judge/model\.py", line \d+, in score', done.stdout) and "isolated_model" not in done.stdout
+    )
+    assert ("--engine local runs judge.model:Judge in this process" in done.stderr) is bool(here)
+    run = Run(tmp_path / "run")
+    assert "judge/model.py" in str(run.trials().rows()[0].traceback)
+
+
+def test_score_shows_the_first_traceback_or_with_v_every_one(tiny_data: Path, tmp_path: Path) -> None:
+    environment = write_model(tmp_path, RAISES)
+    clip = str(tiny_data / "arm/a.mp4")
+    command = [sys.executable, "-m", "rewardlab", "score", "judge.model:Judge", clip, clip, "open it"]
+    for more, count in (((), 1), (("-v",), 2)):
+        done = subprocess.run([*command, *more], capture_output=True, text=True, env=environment, check=False)
+        assert done.returncode == 3 and done.stdout.count("Traceback") == count and "judge/model.py" in done.stdout
+
+
+def test_fail_fast_stops_at_the_first_failed_trial_and_keeps_what_is_scored(tiny_data: Path, tmp_path: Path) -> None:
+    body = "if any('cup' in e.instruction for e in episodes): raise ValueError('no cups')\nreturn [3 for _ in episodes]"
+    environment = write_model(tmp_path, body)
+    words = stress("judge.model:Judge", tiny_data, tmp_path / "run", "--fail-fast", "--batch-size", "1", *HERE)
+    done = subprocess.run(words, capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 3 and "ValueError: no cups" in done.stderr and "--retry-failures" in done.stderr
+    run = Run(tmp_path / "run")
+    assert run.trials().matches("status", "failed").sum() == 1 and len(run.trials()) < run.record.trials

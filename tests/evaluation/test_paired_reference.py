@@ -112,7 +112,7 @@ def test_a_certified_cell_carries_the_mark_of_what_is_no_test(
 
 def printed(summary: Summary) -> str:
     console = Console(width=80, record=True, file=StringIO())
-    print_summary(summary, console)
+    print_summary(summary, console, every=True)
     return console.export_text()
 
 

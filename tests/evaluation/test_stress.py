@@ -260,7 +260,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
     )
     write_model(tmp_path, body)
     arguments = [
-        *command(tiny_data, tmp_path / "run", "--engine", "local"),
+        *command(tiny_data, tmp_path / "run", "--workers", "1"),
         "--perturbations",
         "polite_filler",
         "--severities",
@@ -482,7 +482,7 @@ def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: 
         ("Score('4')", "level must be a number"),
         ("Score(3, probabilities=0.5)", "iterable"),
         ("Failure(ValueError('no camera'))", "no camera"),
-        ("5", "expected a Score or a Failure, got int"),
+        ("[5]", "expected a Score, a number from 1 to 5 or a Failure, got list"),
     ],
 )
 def test_an_odd_answer_is_a_failure_with_its_reason(answer: str, reason: str) -> None:
@@ -522,7 +522,7 @@ def test_the_same_object_goes_on_with_its_run_and_an_edited_one_does_not(tiny_da
     with pytest.raises(RunError, match="other settings"):
         rewardlab.stress(Fixed(3), tiny_data, **settings)
     with pytest.raises(ModelError, match="make one"):
-        rewardlab.stress(Fixed, tiny_data, **settings)  # type: ignore[arg-type]
+        rewardlab.stress(Fixed, tiny_data, **settings)
 
 
 def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
@@ -569,7 +569,9 @@ def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: P
         evaluate(plan(tiny_data, tmp_path / "b", models=dying, **apart))
 
 
-def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
+def test_what_a_model_raises_while_it_loads_becomes_a_sentence_with_its_traceback(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     from rewardlab.models.contract import NamedModel
 
     def refuse(_budget: object) -> Never:
@@ -577,7 +579,9 @@ def test_what_a_model_raises_while_it_loads_becomes_one_sentence(tiny_data: Path
 
     with pytest.raises(ModelError) as caught:
         evaluate(plan(tiny_data, tmp_path / "run", models=NamedModel("mine", "0", False, refuse)))
-    assert str(caught.value) == "cannot load a model: mine raised ValueError: no weights here look there"
+    sentence, trace = str(caught.value).split("\n", 1)
+    assert sentence == "cannot load a model: mine raised ValueError: no weights here look there"
+    assert "test_stress.py" in trace and "in refuse" in trace
 
 
 def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) -> None:

@@ -17,7 +17,14 @@ from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import Measurement, Summary, join_summaries
 from rewardlab.core.trial import Trial
-from rewardlab.core.trial_table import INFO_COLUMNS, METRIC_COLUMNS, TRIAL_COLUMNS, TrialTable, to_arrow, trial_schema
+from rewardlab.core.trial_table import (
+    METRIC_COLUMNS,
+    OPTIONAL_COLUMNS,
+    TRIAL_COLUMNS,
+    TrialTable,
+    to_arrow,
+    trial_schema,
+)
 from rewardlab.evaluation.measurements import measurements
 from rewardlab.evaluation.summary import load_summary, save_summary, summarise
 from rewardlab.metrics import METRICS
@@ -326,7 +333,7 @@ def many_trials(episodes: int, perturbations: int, models: int) -> pa.Table:
         "status": ["scored"] * count, "level": level, "probabilities": list(rng.dirichlet(np.ones(5), count)),
         "progress": list(rng.random((count, 8))), "raw": [None] * count, "reason": [None] * count,
         "seconds": np.zeros(count),
-        **{name: [None] * count for name in INFO_COLUMNS},
+        **{name: [None] * count for name in OPTIONAL_COLUMNS},
     }  # fmt: skip
     return pa.table(columns, schema=trial_schema())
 

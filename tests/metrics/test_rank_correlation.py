@@ -1,17 +1,28 @@
 """Rank agreement against scipy, with ties, fractions and tasks."""
 
 import math
+from dataclasses import replace
 from itertools import combinations
+from typing import Literal
 
 import numpy as np
 import pytest
 from scipy.stats import kendalltau
 
+from rewardlab.core.episode import Episode, Label, Preference, episode_from_frames
+from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import draw_clusters, percentile_interval
 from rewardlab.metrics.estimates import clusters_of, measure
-from rewardlab.metrics.rank_correlation import count_pairs, pair_draws, tau_b_of_conditions
+from rewardlab.metrics.rank_correlation import (
+    PreferredPair,
+    count_pairs,
+    human_preference_agreement,
+    pair_draws,
+    preferred_pairs,
+    tau_b_of_conditions,
+)
 from tests.metrics.handmade_trials import scored, table, trial
 from tests.narrowing import known
 
@@ -58,6 +69,57 @@ def test_preference_counts_right_pairs_of_the_same_task_and_half_of_the_ties() -
     x = [trial(4.0, 5, task="x"), trial(4.0, 3, task="x"), trial(2.0, 1, task="x")]
     y = [trial(1.0, 4, task="y"), trial(5.0, 2, task="y")]
     assert METRICS["preference_accuracy"](table([*x, *y])) == pytest.approx((1 + 0.5 + 1 + 0) / 4)
+
+
+def pair_of(number: int, preferred: Literal["a", "b", "tie"]) -> PreferredPair:
+    return PreferredPair(f"p{number}", f"{number}a", f"{number}b", preferred)
+
+
+def test_agreement_with_people_goes_by_the_expected_level_and_leaves_their_ties_out() -> None:
+    """Right; wrong; equal levels, half; a tie of the person; one rollout failed; right by the expectation alone."""
+    levels = [(4.0, 2.0), (4.0, 2.0), (3.0, 3.0), (5.0, 1.0), (5.0, None), (3.0, 3.0)]
+    trials = [
+        trial(level, episode=f"{number}{side}", task=f"t{number}", status="failed" if level is None else "scored")
+        for number, both in enumerate(levels)
+        for side, level in zip("ab", both, strict=True)
+    ]
+    trials[10] = replace(trials[10], probabilities=(0.0, 0.0, 0.6, 0.4, 0.0))
+    trials[11] = replace(trials[11], probabilities=(0.0, 0.0, 0.9, 0.1, 0.0))
+    said: tuple[Literal["a", "b", "tie"], ...] = ("a", "b", "a", "tie", "a", "a")
+    pairs = [pair_of(number, word) for number, word in enumerate(said)]
+    drawn, draws = table(trials), draw_clusters(6, 400, seed=0)
+    found = human_preference_agreement(drawn, pairs, draws)
+    assert found.value == pytest.approx((1 + 0 + 0.5 + 1) / 4)
+    assert (found.scored, found.asked) == (4, 5)
+    assert 0 <= found.low < found.value < found.high <= 1
+    assert math.isnan(human_preference_agreement(drawn, pairs[3:5], draws).value)
+
+
+def test_agreement_of_many_pairs_of_one_task_has_the_interval_of_its_tasks() -> None:
+    """Ten tasks of 20 pairs, all right or all wrong: the interval is that of ten things, not of 200."""
+    trials = [
+        trial(5.0 if (side == "a") == (number // 20 < 6) else 1.0, episode=f"{number}{side}", task=str(number // 20))
+        for number in range(200)
+        for side in "ab"
+    ]
+    pairs = [pair_of(number, "a") for number in range(200)]
+    found = human_preference_agreement(table(trials), pairs, draw_clusters(10, 2000, seed=0))
+    assert found.value == pytest.approx(0.6)
+    assert found.high - found.low > 0.45
+
+
+def test_pairs_need_both_rollouts_and_must_not_contradict_each_other() -> None:
+    def episode(name: str, pair: str, word: Literal["this", "other", "tie"]) -> Episode:
+        made = episode_from_frames(
+            np.zeros((2, 4, 4, 3), np.uint8), "lift it", label=Label(preference=Preference(pair, word))
+        )
+        return replace(made, id=name)
+
+    good = [episode("1", "x", "other"), episode("2", "x", "this"), episode("3", "y", "tie"), episode("4", "y", "tie")]
+    lone = episode("5", "z", "this")
+    assert preferred_pairs([*good, lone]) == (PreferredPair("x", "1", "2", "b"), PreferredPair("y", "3", "4", "tie"))
+    with pytest.raises(DataError, match="pair 'z' must be `this` in one row and `other` in a second"):
+        preferred_pairs([lone, replace(lone, id="6")])
 
 
 @pytest.mark.parametrize(("count", "fractional"), [(40, False), (40, True), (1500, True), (6000, False)])

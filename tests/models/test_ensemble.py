@@ -10,7 +10,7 @@ import pytest
 from rewardlab.core.episode import LEVELS, Episode, Label, episode_from_frames, strip_labels
 from rewardlab.core.errors import PlanError, StopRun
 from rewardlab.core.settings import Execution, Scoring
-from rewardlab.core.trial import Answer, Failure, Score
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
@@ -220,7 +220,7 @@ def test_it_is_made_of_its_members() -> None:
     assert blind_one.fingerprint != name_model("ensemble:length,random?by=mean").fingerprint
     assert not blind_one.exclusive
     big = NamedModel("big", "0", False, lambda _budget: Says(Score(2.0)), exclusive=True)
-    assert name_composite("both", "", [big, blind_one], lambda built: built[0]).exclusive
+    assert name_composite("both", "", [big, blind_one], lambda built, _: built[0]).exclusive
     check_model(blind_one.build(), open_dataset("sample").episodes[:3])
 
 
@@ -287,3 +287,40 @@ def test_only_models_that_are_asked_by_several_are_cached_and_not_for_ever(monke
     assert cached.score(episodes) == name_model("random").build().score(episodes)
     assert len(cached.cache) == 3
     assert cached.score(episodes[::-1]) == name_model("random").build().score(episodes[::-1])
+
+
+class Counted(Says):
+    """Says the same of every episode, and counts them."""
+
+    def __init__(self, *levels: float) -> None:
+        self.levels, self.asked = levels, 0
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        self.asked += len(episodes)
+        return [Score(self.levels[int(e.instruction)], info=ScoreInfo(cost=0.5)) for e in episodes]
+
+
+def test_early_exit_asks_the_third_member_only_where_the_first_two_differ() -> None:
+    members = Counted(5.0, 5.0, 2.0), Counted(4.6, 3.0, 3.0), Counted(1.0, 3.4, 3.0)
+    ensemble = Ensemble(("a", "b", "c"), members, "vote", (1.0,) * 3, early_exit=True)
+    answers = as_scores(ensemble.score([one(str(place)) for place in range(3)]))
+    assert [member.asked for member in members] == [3, 3, 2]
+    assert [answer.level for answer in answers] == [5.0, 3.0, 3.0]
+    assert [answer.info.skipped_members for answer in answers] == [1, 0, 0]
+    assert [answer.info.cost for answer in answers] == [1.0, 1.5, 1.5]
+    assert [*answers[0].info.member_levels] == ["a", "b"]
+    plain = as_scores(Ensemble(("a", "b", "c"), members, "vote", (1.0,) * 3).score([one("0")]))[0]
+    assert plain.level == 5.0 and plain.info.skipped_members is None
+
+
+def test_early_exit_asks_on_where_one_of_the_first_two_fails() -> None:
+    members = Says(Failure("no")), Says(Score(4.0)), Says(Score(2.0))
+    (answer,) = as_scores(Ensemble(("a", "b", "c"), members, "median", (1.0,) * 3, early_exit=True).score([one()]))
+    assert answer.level == 3.0 and answer.info.skipped_members == 0
+
+
+def test_early_exit_needs_a_third_member_and_is_another_model() -> None:
+    with pytest.raises(PlanError, match="early_exit saves the third member"):
+        name_model("ensemble:length,random?early_exit=yes")
+    plain, early = (name_model(f"ensemble:length,random,constant{options}") for options in ("", "?early_exit=yes"))
+    assert plain.fingerprint != early.fingerprint and early.name.endswith("?early_exit=yes")

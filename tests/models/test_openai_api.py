@@ -219,6 +219,27 @@ def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: 
     assert Counter(next(iter(line)) for line in ledger_lines(tmp_path)) == {"sent": 4, "refused": 4}
 
 
+def test_a_server_that_was_never_there_is_given_up_before_all_attempts_unless_it_is_waited_for(tmp_path: Path) -> None:
+    with chat_server(lambda call: call.say("ANSWER: 4")) as server:
+        gone = server.model()
+    for seconds, attempts in ((2.0, range(2, 5)), (4.5, range(3, 8))):
+        folder = tmp_path / str(seconds)
+        folder.mkdir()
+        with pytest.raises(StopRun, match="cannot connect"):
+            name_model(gone).build(Budget(max_requests=99, folder=folder, connect_seconds=seconds)).score(episodes("a"))
+        assert Counter(next(iter(line)) for line in ledger_lines(folder))["sent"] in attempts
+
+
+def test_a_retry_is_reported(caplog: pytest.LogCaptureFixture) -> None:
+    def react(call: Call) -> None:
+        call.refuse(503, "busy") if call.number < 2 else call.say("ANSWER: 4")
+
+    with chat_server(react) as server:
+        (answer,) = name_model(server.model("retries=5")).build().score(episodes("a"))
+    assert as_score(answer).level == 4
+    assert "the server answered 503: busy; retrying (1 of 5)" in caplog.text
+
+
 def test_a_date_to_wait_for_is_read_by_the_clock_of_the_server() -> None:
     def react(call: Call) -> None:
         ahead = time.time() + 3600

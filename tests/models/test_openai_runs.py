@@ -131,8 +131,7 @@ def test_the_key_is_nowhere_to_be_found(tiny_data: Path, tmp_path: Path) -> None
     assert len(files) > 10
     for text in (*(text.encode() for text in said), *files):
         assert KEY.encode() not in text
-    assert "Of 12 answers 2 (16.7%) could not be parsed." in " ".join(done.stdout.split())
-    assert "could not be parsed" in (tmp_path / "run" / "report.html").read_text()
+    assert "Of 12 answers 2 (16.7%) could not be parsed." in (tmp_path / "run" / "report.html").read_text()
 
 
 def wrong_and_eloquent(call: Call) -> None:

@@ -3,10 +3,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import rewardlab
+from rewardlab import Failure, Score, Scoring
 from rewardlab.core.errors import ModelError, PlanError
+from rewardlab.core.trial import validate_answer
 from rewardlab.models import name_model
 from tests.conftest import IN_PROCESS, moving_square
 from tests.narrowing import as_score
@@ -33,6 +36,12 @@ locked = Locked(4)
 class Weights(Always):
     def __init__(self, path: Path, size: int = 8, *, rate: "float | None" = None, quick=False, words: str = ""):
         self.given = (path, size, rate, quick, words)
+def reward(episode) -> float:
+    return 1 + episode.frames[-1].mean() / 255
+def rewards(episodes, scale: float = 1):
+    return [scale * len(episodes) for _ in episodes]
+def broken(episode):
+    raise ValueError("no weights")
 def anything(first, **more: int):
     made = Always()
     made.given = (first, more)
@@ -174,3 +183,34 @@ def test_what_the_code_of_an_object_holds_is_told_too(tiny_data: Path, tmp_path:
             Captures(), tiny_data, perturbations="none", controls=False, execution=IN_PROCESS, out=tmp_path / "run"
         )
     file.close()
+
+
+@pytest.mark.usefixtures("mine")
+def test_a_function_of_one_episode_or_of_many_is_a_model(tiny_data: Path, tmp_path: Path) -> None:
+    clip = tiny_data / "arm" / "a.mp4"
+    one = as_score(rewardlab.score("mylab.reward:reward", clip, "lift it"))
+    assert 1 < one.level < 2 and one == rewardlab.score(lambda _: one.level, clip, "lift it")
+    assert as_score(rewardlab.score("mylab.reward:rewards?scale=3", clip, "lift it")).level == 3
+    with pytest.raises(PlanError, match=r"mylab\.reward:rewards takes no option 'size'; it takes scale"):
+        name_model("mylab.reward:rewards?size=2")
+    run = rewardlab.stress(
+        ["mylab.reward:rewards", "mylab.reward:reward"], tiny_data, perturbations="none", controls=False,
+        scoring=Scoring(batch_size=2), out=tmp_path / "run",
+    )  # fmt: skip
+    levels = {trial.model: trial.level for trial in run.trials().rows()}
+    assert levels["mylab.reward:rewards"] in (1, 2) and not run.trials().matches("status", "failed").any()
+
+
+@pytest.mark.parametrize("number", [3, 2.5, np.float32(1.5), np.int64(4)])
+def test_a_number_is_a_level(number: Any) -> None:
+    assert validate_answer(number, 2) == Score(float(number))
+
+
+@pytest.mark.parametrize("answer", [True, "3", None, 7, float("nan")])
+def test_what_is_no_level_is_a_failure(answer: Any) -> None:
+    assert isinstance(validate_answer(answer, 2), Failure)
+
+
+def test_a_model_is_one_line_at_a_prompt() -> None:
+    assert repr(name_model("length")).startswith("NamedModel('length', fingerprint ")
+    assert len(repr(rewardlab.load_model("ensemble:pocket,length"))) < 250

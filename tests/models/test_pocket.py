@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames, rearrange, with_frames
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.trial import Failure, Score
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
@@ -201,3 +201,30 @@ def test_it_runs_without_torch() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(("variant", "apart"), [("pocket", 1e-4), ("pocket-large", 0.02)])
+def test_torch_runs_the_graphs_as_onnxruntime_does(variant: str, apart: float) -> None:
+    pytest.importorskip("torch", reason="needs rewardlab[train]")
+    pytest.importorskip("onnx", reason="needs rewardlab[train]")
+    from rewardlab.models.pocket.torch_graph import TorchGraph
+
+    episodes = open_dataset("sample").episodes[:2]
+    expected, model = (open_pocket(WEIGHTS / variant, "float32") for _ in range(2))
+    for graph in (model.image_encoder, model.temporal_encoder):
+        graph.whole, graph.on_gpu = TorchGraph(graph.path, "cpu"), True
+    for one, other in zip(expected.score(episodes), model.score(episodes), strict=True):
+        assert isinstance(one, Score) and isinstance(other, Score) and one.level == other.level
+        assert np.allclose(known(one.probabilities), known(other.probabilities), atol=apart)
+
+
+def test_a_device_is_named_and_must_be_there() -> None:
+    with pytest.raises(PlanError, match="option device must be cpu, cuda or cuda:N, got 'gpu'"):
+        name_model("pocket?device=gpu")
+    on_gpu = name_model("pocket-large?device=cuda:1")
+    assert on_gpu.name == "pocket-large?device=cuda:1" and on_gpu.fingerprint != name_model("pocket-large").fingerprint
+    assert name_model("pocket?device=cpu").fingerprint == name_model("pocket").fingerprint
+    torch = pytest.importorskip("torch", reason="needs rewardlab[train]")
+    if not torch.cuda.is_available():
+        with pytest.raises(ModelError, match="torch sees no CUDA device here; leave out device"):
+            on_gpu.build()

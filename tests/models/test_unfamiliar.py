@@ -12,7 +12,7 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, with_frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Score
+from rewardlab.core.trial import Score, trust_sentence
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
@@ -29,7 +29,7 @@ from rewardlab.training.pocket.nonsense import TRAINED_KINDS, UNSEEN_KINDS, nons
 from tests.command_here import run_here
 from tests.conftest import moving_square
 
-SENTENCE = "unlike anything it was trained on"
+SENTENCE = "unlike its training data (distance "
 LOW, HIGH = 1e-6, 1.9  # of the distance of states, which is 0 to 2
 
 
@@ -103,6 +103,8 @@ def test_letters_and_a_still_picture_are_flagged_however_near_they_are(tmp_path:
     moved[-1, 60:80, 60:80] = 0
     given = [letters, still, short, *(episode_from_frames(frames, text) for frames in (coded, moved))]
     assert flags(model, given) == [True, True, False, True, False]
+    letters_info, still_info = (answer.info for answer in model.score(given[:2]))
+    assert "unknown words" in trust_sentence(letters_info) and "still picture" in trust_sentence(still_info)
     for frames, expected in ((coded, True), (moved, False)):
         stream = model.stream(text)
         live = [stream.add_frame(frame).info.unfamiliar for frame in frames]
@@ -172,6 +174,7 @@ def test_score_shows_the_flag_in_the_terminal_and_in_json(flagging: Path, silent
         assert (SENTENCE in " ".join(run_here(*words).stdout.split())) is flagged
         (clip,) = json.loads(run_here(*words, "--json").stdout)["clips"]
         assert clip["info"].get("unfamiliar") is (True if flagged else None)
+        assert (clip["trust"] or "").startswith(SENTENCE) is flagged and bool(clip["trust"]) is flagged
 
 
 def test_the_server_answers_with_the_flag(flagging: Path, silent: Path) -> None:
@@ -184,6 +187,7 @@ def test_the_server_answers_with_the_flag(flagging: Path, silent: Path) -> None:
         with reward_server("pocket", open_pocket(stem)) as client:
             reply = client.post("/v1/score", files={"clip": buffer.getvalue()}, data={"instruction": "push"})
             assert reply.json()["info"].get("unfamiliar") is flag
+            assert (reply.json()["trust"] or "").startswith(SENTENCE) is bool(flag)
 
 
 def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent: Path) -> None:
@@ -195,14 +199,17 @@ def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent
     for stem, flag in ((flagging, True), (silent, False)):
         env = ModelReward(Corridor(), f"pocket:{stem}", RewardStream("go right"))
         env.reset(seed=0)
-        assert env.step(1)[4][INFO]["unfamiliar"] is flag
+        noted = env.step(1)[4][INFO]
+        assert noted["unfamiliar"] is flag and noted["trust"].startswith(SENTENCE) is flag
         vector = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), f"pocket:{stem}", env.stream)
         vector.reset(seed=0)
-        assert vector.step(np.array([1, 0]))[4][INFO]["unfamiliar"].tolist() == [flag, flag]
+        noted = vector.step(np.array([1, 0]))[4][INFO]
+        assert noted["unfamiliar"].tolist() == [flag, flag]
+        assert [text.startswith(SENTENCE) for text in noted["trust"]] == [flag, flag]
 
 
 def test_an_ensemble_is_flagged_where_one_of_its_members_is(flagging: Path, silent: Path, clips: list[Episode]) -> None:
     low, plain = open_pocket(flagging), open_pocket(silent)
     for members, flag in (((low, plain), True), ((plain, plain), None)):
         (answer,) = Ensemble(("a", "b"), members, "mean", (1.0, 1.0)).score(clips[:1])
-        assert answer.info.unfamiliar is flag
+        assert answer.info.unfamiliar is flag and (answer.info.training_distance is None) is (flag is None)

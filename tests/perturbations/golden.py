@@ -31,6 +31,9 @@ CLIPS = {"sample": "bridge_v2/9be3d357ea.mp4", "sample-sim": "metaworld/drawer-o
 SEVERITIES = (2, 4)
 BLOCKS = 8  # on each side of the picture
 TOLERANCE = 3  # of 255, for each statistic
+# Encoders and renderers of another processor make other pixels: less exact for one block, and exact on average.
+CODED = ("jpeg", "codec", "codec_h265")
+BLOCK_TOLERANCE, MEAN_TOLERANCE = 16, 3
 # Damaged streams differ wholly where an encoder writes another byte; only the whole picture is compared.
 DAMAGED = ("packet_loss", "bit_error")
 DAMAGED_TOLERANCE = 12
@@ -68,8 +71,8 @@ def _output(perturbation: Perturbation, data: str, severity: int) -> dict[str, A
         else:
             made = perturbation(episode, severity, 0, _dataset(data))
             after = sample_frames(made.episode, policy)
-    except NotApplicable as error:
-        return {"not_applicable": str(error)}
+    except NotApplicable:  # for what reason may be worded better in the same version
+        return {"not_applicable": True}
     found: dict[str, Any] = {"expect": made.expect}
     if after.instruction != sampled.instruction:
         found["instruction"] = after.instruction
@@ -112,6 +115,9 @@ def differences(name: str, golden: dict[str, Any], now: dict[str, Any]) -> list[
 def _alike(name: str, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
     if len(old) != len(new):
         return False
+    if name in CODED or name.startswith("world_"):
+        apart = np.abs(old.astype(int) - new)
+        return len(old) == 0 or bool(apart.max() <= BLOCK_TOLERANCE and apart.mean() <= MEAN_TOLERANCE)
     if name not in DAMAGED:
         return bool((np.abs(old.astype(int) - new) <= TOLERANCE).all())
     halves = (slice(BLOCKS**2), slice(BLOCKS**2, 2 * BLOCKS**2))

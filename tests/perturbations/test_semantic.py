@@ -1,6 +1,7 @@
 """Semantic perturbations: any text in, sane text out; stronger means more; never half translated."""
 
 from collections import Counter
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from itertools import pairwise
 
@@ -11,9 +12,10 @@ from hypothesis import strategies as st
 
 from rewardlab.core.episode import Episode, Label, episode_from_frames
 from rewardlab.core.errors import NotApplicable
+from rewardlab.core.instructions.parser import fix_articles, gerund, parse, participle
+from rewardlab.data import open_dataset
 from rewardlab.perturbations import SEMANTIC
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
-from rewardlab.perturbations.semantic.instruction_parser import fix_articles, gerund, parse, participle
 from rewardlab.testing import check_perturbation
 
 BY_NAME = {entry.name: entry for entry in SEMANTIC}
@@ -341,7 +343,7 @@ def test_nothing_is_half_translated() -> None:
 
 
 def test_a_dropped_cell_says_why() -> None:
-    with pytest.raises(NotApplicable, match="'glorp wug snarf': it does not start with a verb"):
+    with pytest.raises(NotApplicable, match="'glorp wug snarf': it must start with a verb"):
         BY_NAME["paraphrase"](make("glorp wug snarf"), 1, 0)
     with pytest.raises(NotApplicable, match="'🍎' is not a plain word"):
         BY_NAME["negation"](make("put the 🍎 in the bowl"), 1, 0)
@@ -356,3 +358,24 @@ def test_a_broad_share_of_real_instructions_is_covered() -> None:
     assert share("negation", 1) > 0.95
     assert share("object_swap", 1) > 0.9
     assert share("relation_flip", 3) > 0.6
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "least"),
+    [
+        *(("sample", "paraphrase", 1.0), ("sample", "task_swap", 0.78), ("sample", "synonym", 0.75)),
+        *(("sample-sim", "paraphrase", 0.95), ("sample-sim", "task_swap", 0.38), ("sample-sim", "word_order", 0.75)),
+    ],
+)
+def test_applies_to_this_share_of_the_shipped_clips(data: str, name: str, least: float) -> None:
+    episodes = open_dataset(data).episodes
+    trials = [(episode, severity) for episode in episodes for severity in (1, 2, 3, 4)]
+    assert sum(applies(BY_NAME[name], *trial, episodes) for trial in trials) >= least * len(trials)
+
+
+def applies(entry: Perturbation, episode: Episode, severity: int, dataset: Sequence[Episode]) -> bool:
+    try:
+        entry(episode, severity, 0, dataset)
+    except NotApplicable:
+        return False
+    return True

@@ -157,3 +157,20 @@ def test_videos_are_drawn_from_rows_that_name_one_whatever_stands_between_them(t
     assert len(set(few)) == 10 and set(few) < every and few == draw(10, 1) != draw(10, 2)
     (tmp_path / "metadata.jsonl").write_text("")
     assert draw(10, 0) == []
+
+
+def test_rows_are_counted_by_embodiment_and_perspective_as_stated_or_as_published(tmp_path: Path) -> None:
+    rows: list[dict[str, object]] = [
+        {"file_name": "bridge/0.mp4", "task": "a", "reward": 5},
+        {"file_name": "bridge/1.mp4", "task": "a", "reward": 1, "embodiment": "my arm", "perspective": "ego"},
+        {"file_name": "taco_play/2.mp4", "task": "b", "reward": 2},
+        {"file_name": "others/3.mp4", "task": "b", "reward": 3},
+    ]
+    save_rows(tmp_path, rows)
+    facts = measure_data(str(tmp_path), videos=1, near_duplicates=False, seed=0)
+    assert {group.name: group.rows for group in facts.counts.embodiments} == {
+        **{"WidowX": 1, "my arm": 1, "Franka": 1, "not stated": 1},
+    }
+    assert {group.name: group.rows for group in facts.counts.perspectives} == {"ego": 2, "exo": 1, "not stated": 1}
+    page = render_data_page(facts)
+    assert 'id="embodiment-table"' in page and "WidowX" in page and 'id="perspective-table"' in page

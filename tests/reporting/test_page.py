@@ -122,12 +122,15 @@ def test_dark_mode_follows_the_system_and_the_reader(browser: Browser, run: Run)
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_the_page_has_no_serious_accessibility_findings(browser: Browser, run: Run, scheme: Scheme) -> None:
+def test_the_page_has_no_serious_accessibility_findings(
+    browser: Browser, run: Run, tmp_path: Path, scheme: Scheme
+) -> None:
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
-    page.goto((run.folder / "report.html").resolve().as_uri())
-    found = Axe().run(page).response["violations"]
-    assert [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in ("serious", "critical")] == []
+    for path in (run.page, leaderboard([run], out=tmp_path / "site")):
+        page.goto(path.resolve().as_uri())
+        found = Axe().run(page).response["violations"]
+        assert [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in ("serious", "critical")] == []
     context.close()
 
 
@@ -156,13 +159,10 @@ def test_the_page_says_what_it_was_made_with(run: Run) -> None:
         assert f"{name} {version}" in html
 
 
-def test_the_report_also_comes_as_figures_numbers_and_a_card(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_report_also_comes_as_figures_numbers_and_a_card(run: Run, tmp_path: Path) -> None:
     write_report([run], tmp_path / "none.html")
     assert not list((tmp_path / "none").glob("*.svg")) and (tmp_path / "none" / "card.md").exists()
-    monkeypatch.delenv("REWARDLAB_FIGURES")
-    folder = write_report([run], tmp_path / "report.html").with_suffix("")
+    folder = write_report([run], tmp_path / "report.html", figures=True).with_suffix("")
     for name in ("success_accuracy-visual", "macro_mae-temporal", "expectation_kept-domain"):
         assert ElementTree.parse(folder / f"{name}.svg").getroot().tag.endswith("svg")
         picture = known(cv2.imread(str(folder / f"{name}.png")))
@@ -222,6 +222,9 @@ def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: 
 def test_the_leaderboard_ranks_the_models_of_a_stress_test_without_published_rows(run: Run, tmp_path: Path) -> None:
     html = leaderboard([run], out=tmp_path / "site").read_text()
     assert "Protocol: clean episodes of a stress test." in html and "RoboReward 8B" not in html
+    assert {kind: html.count(f'<li class="is-{kind}">') for kind in ("model", "control", "published")} == {
+        "model": 1, "control": 5, "published": 0,
+    }  # fmt: skip
     link = re.search(r'href="(run-1\.html)#model-1"', html)
     assert link and (tmp_path / "site" / link[1]).exists()
 
@@ -261,4 +264,7 @@ def test_no_page_is_wider_than_the_window(
     for path in (run.page, *index.parent.glob("*.html")):
         page.goto(path.resolve().as_uri())
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path.name
+        if width == 1280:  # every column of a table of ranks is on the screen
+            cut = "[...document.querySelectorAll('.board')].filter(board => board.closest('.scroll').scrollWidth >"
+            assert page.evaluate(f"{cut} board.closest('.scroll').clientWidth + 1).length") == 0
     context.close()

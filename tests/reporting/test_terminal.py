@@ -1,6 +1,7 @@
 """What a terminal of eighty columns shows."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,7 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
         out=tmp_path / "run",
     )
     console = Console(width=80, record=True, file=(tmp_path / "out").open("w"))
-    print_summary(load_summary(run), console)
+    print_summary(load_summary(run), console, every=True)
     console.file.close()
     text = console.export_text()
     assert max(map(len, text.splitlines())) <= 80
@@ -41,6 +42,72 @@ def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, 
     page = write_report([run], tmp_path / "page.html").read_text()
     legend = [page.index(f">{name}<") for name in CONTROLS]
     assert legend == sorted(legend)
+
+
+def said_by_stress(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> list[str]:
+    assert main(["stress", *map(str, arguments), "--engine", "local"]) == 0
+    return capsys.readouterr().out.splitlines()
+
+
+def test_a_run_ends_with_one_table_its_page_and_the_next_command(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    out = tmp_path / "run"
+    lines = said_by_stress(capsys, "noisy-oracle:0.5", tiny_data, "--perturbations", "jpeg,typo_keyboard", "--out", out)
+    heads = [line.split() for line in lines if line.split()[:1] == ["model"]]
+    assert heads == [["model", "clean", "visual", "semantic"]]
+    rows = lines[lines.index(next(line for line in lines if "───" in line)) + 1 :]
+    assert rows[0].split()[0] == "noisy-oracle:0.5" and "(best baseline)" in rows[1] and not rows[2].strip()
+    assert lines[-2] == f"report: {out / 'report.html'}"
+    assert lines[-1] == f"next: rewardlab view {tmp_path}  (compare runs)"
+    assert max(map(len, lines[:-2])) <= 80
+
+
+def test_two_models_are_told_apart_by_the_change_under_which_only_one_breaks(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    models = ["tests.reporting.test_terminal:LevelFive", "tests.reporting.test_terminal:AfraidOfTheDark"]
+    changes = ["--perturbations", "low_light,jpeg", "--severities", "4"]
+    lines = said_by_stress(capsys, *models, tiny_data, *changes, "--out", tmp_path / "run")
+    said = " ".join(" ".join(lines).split())
+    assert "Under low_light at severity 4, the error of AfraidOfTheDark goes from " in said
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert "AfraidOfTheDark: 5.0 → 1.0</b>, true level 5; <b>LevelFive: 5.0 → 5.0</b>" in page
+    assert re.search(r"that of LevelFive from (\d\.\d\d) to \1 \(\d clips\)", said)
+
+
+def test_data_without_labels_shows_what_is_kept_and_how_to_label_it(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    rows = [json.loads(line) for line in (tiny_data / "metadata.jsonl").read_text().splitlines()]
+    kept = [{"file_name": str(tiny_data / row["file_name"]), "task": row["task"]} for row in rows]
+    for row in kept:
+        name = Path(row["file_name"])
+        (bare / name.name).write_bytes(name.read_bytes())
+        row["file_name"] = name.name
+    (bare / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in kept))
+    lines = said_by_stress(capsys, "length", bare, "--perturbations", "jpeg", "--out", tmp_path / "run")
+    text = " ".join(lines)
+    assert "No clip has a label, so accuracy is unknown. Share of expectations kept" in text
+    assert not any(line.split()[:2] == ["length", "-"] for line in lines)
+    assert lines[-1] == f"next: rewardlab data verify {bare}  (label the clips on a local page)"
+
+
+class LevelFive:
+    """A model that no picture changes."""
+
+    def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+        return [rewardlab.Score(5) for _ in episodes]
+
+
+class AfraidOfTheDark:
+    """A model that gives the level 5 to bright clips and 1 to dark ones."""
+
+    def score(self, episodes: list[rewardlab.Episode]) -> list[rewardlab.Score]:
+        return [rewardlab.Score(5 if e.frames.mean() > 40 else 1) for e in episodes]
 
 
 class ScorerWithALongName:

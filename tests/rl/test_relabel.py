@@ -12,10 +12,10 @@ from tests.conftest import write_rows
 from tests.data.lerobot_writer import write_v2
 
 
-def relabel_here(data: Path, model: str, out: Path, *more: str) -> int:
-    """Relabel in this process; what the model answers is kept beside the file."""
+def relabel_here(data: Path, model: str, out: Path, *more: str, engine: str = "local") -> int:
+    """Relabel, in this process unless another engine is named; what the model answers is kept beside the file."""
     words = ["relabel", str(data), "--model", model, "--out", str(out), "--run", str(out.parent / f"{model}.run"), "-q"]
-    return main([*words, "--engine", "local", *more])
+    return main([*words, "--engine", engine, *more])
 
 
 def test_every_frame_of_every_episode_has_its_row(tiny_data: Path, tmp_path: Path) -> None:
@@ -84,12 +84,12 @@ def test_an_episode_that_kills_the_model_has_no_numbers_and_nothing_is_asked_twi
 ) -> None:
     (tmp_path / "relabellab.py").write_text(MODEL)
     monkeypatch.syspath_prepend(str(tmp_path))
-    out = tmp_path / "p.parquet"
-    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch-size", "1", "--limit", "3") == 3
+    out, few = tmp_path / "p.parquet", ("--batch-size", "1", "--limit", "3")
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, *few, engine="processes") == 3
     table = pq.read_table(out)
     missing = {row["episode_index"] for row in table.to_pylist() if row["progress_dense"] is None}
     assert missing == {1}
     assert (tmp_path / "asked").read_text() == "x" * 4  # the deadly one twice
     before = out.read_bytes()
-    assert relabel_here(tiny_data, "relabellab:Poisoned", out, "--batch-size", "1", "--limit", "3") == 3
+    assert relabel_here(tiny_data, "relabellab:Poisoned", out, *few, engine="processes") == 3
     assert (tmp_path / "asked").read_text() == "x" * 4 and out.read_bytes() == before

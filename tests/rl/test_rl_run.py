@@ -15,7 +15,7 @@ from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.settings import Execution
 from rewardlab.rl.experiment import run_rl
-from rewardlab.rl.plan import StudyFolder, read_rl_plan
+from rewardlab.rl.plan import StudyFolder, plan_from_json, read_rl_plan
 from rewardlab.rl.results import TrainingRunResult, read_results
 from rewardlab.worlds.offscreen import backend
 from tests.rl.tiny_study import tiny_plan, write_plan
@@ -137,6 +137,9 @@ def _stop(_result: TrainingRunResult, _number: int, _total: int) -> None:
         ({"rewards": ["head:colour"]}, "head:KIND"),
         ({"rewards": ["head:levels@5"]}, "none of the checkpoints"),
         ({"seeds": "three"}, "seeds must be whole number"),
+        ({"algorithms": ["ppo"]}, "must be `dsrl`, `dsrl-na`, `sac`"),
+        ({"algorithms": ["dsrl", "dsrl-na"], "figure": "severity"}, "one of dsrl and dsrl-na"),
+        ({"preset": "robomimic-canned"}, "robomimic-can"),
         ({"sac": {"speed": 1}}, "unknown speed"),
         ({"control": {"decisions": 0}}, "at least 1"),
     ],
@@ -152,6 +155,30 @@ def test_a_plan_that_is_no_toml_or_not_there_is_said_so(tmp_path: Path) -> None:
         read_rl_plan(tmp_path / "plan.toml")
     with pytest.raises(PlanError, match="there is no plan"):
         read_rl_plan(tmp_path / "none.toml")
+
+
+@pytest.mark.parametrize(
+    ("preset", "gradient_steps", "discount", "train_denoising"),
+    [("robomimic-lift", 30, 0.99, 20), ("robomimic-can", 20, 0.99, 20), ("robomimic-square", 20, 0.999, 100)],
+)
+def test_robomimic_presets_hold_the_published_numbers(
+    preset: str, gradient_steps: int, discount: float, train_denoising: int
+) -> None:
+    plan = plan_from_json({"preset": preset}, "a test")
+    sac = plan.sac
+    assert plan.algorithms == ("dsrl-na",) and plan.control.chunk == 4 and plan.schedule.simulators == 4
+    assert (sac.rate, sac.batch, sac.target_entropy, sac.tau, sac.layers) == (3e-4, 256, 0, 0.005, 3)
+    assert (sac.hidden, sac.noise_critic_steps, sac.magnitude) == (2048, 10, 1.5)
+    assert (sac.gradient_steps, sac.discount) == (gradient_steps, discount)
+    assert (plan.policy.train_denoising, plan.policy.denoising) == (train_denoising, 8)
+
+
+def test_the_widowx_preset_holds_the_published_numbers_and_a_plan_may_change_one() -> None:
+    plan = plan_from_json({"preset": "widowx", "sac": {"hidden": 64}}, "a test")
+    assert plan.algorithms == ("dsrl",) and plan.sac.hidden == 64
+    assert (plan.sac.gradient_steps, plan.sac.discount, plan.sac.magnitude) == (30, 0.97, 1.5)
+    assert plan.sac.initial_episodes == 20
+    assert plan_from_json({"preset": "widowx"}, "a test").sac.hidden == 1024
 
 
 def test_the_committed_plans_can_be_read() -> None:

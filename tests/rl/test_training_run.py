@@ -1,5 +1,6 @@
 """One training run: it resumes to the very same policy, learns what pays, and ends with a reason."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,8 +12,9 @@ pytest.importorskip("metaworld")
 import torch
 
 from rewardlab.core.errors import SimulatorError
+from rewardlab.core.seeding import rng_for
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, DiffusionSettings
-from rewardlab.rl.dsrl import SacSettings, SteeredPolicy
+from rewardlab.rl.dsrl import Algorithm, SacSettings, SteeredPolicy
 from rewardlab.rl.experiment import train_or_fail
 from rewardlab.rl.plan import StudyFolder, TrainingRun
 from rewardlab.rl.results import read_training_run
@@ -44,40 +46,88 @@ def test_a_stepped_rollout_is_the_simulated_one() -> None:
     assert stepped.trajectory().readings == expected.readings
 
 
-def test_a_stopped_training_run_resumes_to_the_very_same_policy(folder: StudyFolder) -> None:
-    straight = open_training_run(PLAN, folder, RUN)
-    folder.training_run(RUN).mkdir(parents=True)
+@pytest.mark.parametrize("algorithm", ["dsrl", "dsrl-na"])
+def test_a_stopped_training_run_resumes_to_the_very_same_policy(folder: StudyFolder, algorithm: Algorithm) -> None:
+    run = replace(RUN, algorithm=algorithm)
+    straight = open_training_run(PLAN, folder, run)
+    folder.training_run(run).mkdir(parents=True)
     for _ in range(4):
         straight._learn_round()
-    stopped = open_training_run(PLAN, folder, RUN)
+    stopped = open_training_run(PLAN, folder, run)
     stopped._learn_round()
     stopped._learn_round()
     stopped.save()
-    resumed = open_training_run(PLAN, folder, RUN)
+    resumed = open_training_run(PLAN, folder, run)
     assert resumed.progress.episodes == 4
     resumed._learn_round()
     resumed._learn_round()
     for name, wanted in straight.policy.state()["sac"]["policy"].items():
         assert torch.equal(wanted, resumed.policy.state()["sac"]["policy"][name]), name
     assert torch.equal(straight.policy.state()["buffer"]["actions"], resumed.policy.state()["buffer"]["actions"])
-    folder.checkpoint(RUN).unlink()
+    for name, wanted in straight.policy.noise_critic.state_dict().items():
+        assert algorithm == "dsrl" or torch.equal(wanted, resumed.policy.noise_critic.state_dict()[name]), name
+    folder.checkpoint(run).unlink()
 
 
-def test_steering_finds_the_noise_that_pays() -> None:
+@pytest.mark.parametrize("algorithm", ["dsrl", "dsrl-na"])
+def test_steering_finds_the_noise_whose_action_pays(algorithm: Algorithm) -> None:
+    policy, rng = _toy_policy(algorithm), np.random.default_rng(0)
+    nothing = simulate("reach", 0, 1, lambda _state: np.zeros(4))
+    scenes = rng.normal(size=(100, 2)).astype(np.float32)
+    base = policy.base_decisions(0)(scenes, 0).chunks
+    assert 0.3 < (base[:, 0] > 0).mean() < 0.7
+    for number in range(60):
+        seen = rng.normal(size=(1, 2)).astype(np.float32)
+        decision = policy.explore(0, number)(seen, 0)
+        episode = PolicyEpisode(np.stack([seen[0], seen[0]]), decision.choices, nothing)
+        policy.learn([episode], [float(decision.chunks[0, 0] > 0)], 0, number)
+    chosen = policy.exploit()(scenes, 0)
+    assert (chosen.chunks[:, 0] > 0).mean() >= 0.9
+    assert np.abs(chosen.choices).max() <= policy.settings.magnitude
+
+
+def test_the_noise_critic_agrees_with_the_action_critic_through_the_policy() -> None:
+    policy, rng = _toy_policy("dsrl-na"), np.random.default_rng(1)
+    nothing = simulate("reach", 0, 1, lambda _state: np.zeros(4))
+    for number in range(12):
+        seen = rng.normal(size=(1, 2)).astype(np.float32)
+        chunk = policy.explore(0, number)(seen, 0).chunks
+        policy.learn([PolicyEpisode(np.stack([seen[0], seen[0]]), chunk, nothing)], [chunk[0, 1]], 0, number)
+    for _ in range(300):
+        policy._learn_actions()
+    states = policy.sac.replay_buffer.sample(200).observations
+    noise = torch.randn(200, 4)
+
+    def agreement() -> float:
+        with torch.no_grad():
+            by_noise = policy.noise_critic(states, noise / policy.settings.magnitude)[0]
+            by_action = policy.sac.critic(states, policy.base.denoise(states[:, :-1], noise))[0]
+        return float(np.corrcoef(by_noise.squeeze(1), by_action.squeeze(1))[0, 1])
+
+    before = agreement()
+    for _ in range(40):
+        policy._distil()
+    assert before < 0.7 and agreement() > 0.9
+
+
+def test_noise_aliased_steering_learns_from_the_executed_actions(folder: StudyFolder) -> None:
+    training = open_training_run(PLAN, folder, replace(RUN, algorithm="dsrl-na"))
+    training._learn_round()
+    kept = training.policy.state()["buffer"]["actions"].numpy().reshape(2, 3, -1)
+    scenes = [int(rng_for(0, "training", "button-press", index).integers(2**30)) + 2**30 for index in range(2)]
+    again = open_training_run(PLAN, folder, RUN)
+    episodes = roll_out(again.simulators, scenes, again.policy.explore(0, 0), PLAN.control)
+    for actions, episode in zip(kept, episodes, strict=True):
+        executed = episode.trajectory.actions[:: PLAN.control.hold].reshape(3, -1)
+        np.testing.assert_allclose(actions, executed, atol=1e-5)
+
+
+def _toy_policy(algorithm: Algorithm) -> SteeredPolicy:
+    """Return a policy of one decision, whose base policy maps noise to actions by chance."""
     torch.manual_seed(0)
-    control = Control(hold=1, chunk=1, decisions=1)
     base = DiffusionPolicy(2, 4, DiffusionSettings(hidden=8, layers=1, train_denoising=4, denoising=2))
     settings = SacSettings(hidden=16, batch=32, gradient_steps=8, initial_episodes=12, rate=5e-3)
-    policy, rng = SteeredPolicy(base, "dsrl", settings, control, 36), np.random.default_rng(0)
-    nothing = simulate("reach", 0, 1, lambda _state: np.zeros(4))
-    for number in range(36):
-        seen = rng.normal(size=(1, 2)).astype(np.float32)
-        choices = policy.explore(0, number)(seen, 0).choices
-        episode = PolicyEpisode(np.stack([seen[0], seen[0]]), choices, nothing)
-        policy.learn([episode], [float(choices[0, 0] > 0)], 0, number)
-    chosen = policy.exploit()(rng.normal(size=(20, 2)).astype(np.float32), 0).choices
-    assert (chosen[:, 0] > 0).mean() >= 0.9
-    assert np.abs(chosen).max() <= settings.magnitude
+    return SteeredPolicy(base, algorithm, settings, Control(hold=1, chunk=1, decisions=1), 60)
 
 
 def test_plain_sac_chooses_the_actions_themselves(folder: StudyFolder) -> None:

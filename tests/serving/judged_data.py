@@ -52,11 +52,11 @@ def verification_server(data: Path, overlap: float = 0.2) -> Iterator[httpx2.Cli
 
 
 @contextmanager
-def verifying_process(data: Path, port: int) -> Iterator[tuple["subprocess.Popen[str]", str]]:
+def verifying_process(data: Path, port: int, cwd: Path = ROOT) -> Iterator[tuple["subprocess.Popen[str]", str]]:
     """Run `rewardlab data verify` until the block ends; give the process and the address that it prints."""
     command = [sys.executable, "-m", "rewardlab", "data", "verify", str(data), "--port", str(port), "--overlap", "0"]
     pipe, environment = subprocess.PIPE, os.environ | {"REWARDLAB_TOKEN": TOKEN}
-    with subprocess.Popen(command, cwd=ROOT, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
+    with subprocess.Popen(command, cwd=cwd, stdout=pipe, stderr=pipe, text=True, env=environment) as process:
         try:
             assert process.stdout is not None and process.stderr is not None
             line = process.stdout.readline()

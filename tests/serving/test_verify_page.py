@@ -1,5 +1,6 @@
 """The page in a real browser: two people at once, by keyboard alone, with undo, a reload, and a server that dies."""
 
+import json
 import re
 import signal
 import socket
@@ -18,6 +19,8 @@ import httpx2
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
+import rewardlab
+from tests.data.lerobot_writer import write_v3
 from tests.real_browser import Scheme, open_browser
 from tests.serving.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
 
@@ -200,3 +203,23 @@ def test_a_server_killed_while_people_click_loses_no_acknowledged_verdict(browse
         mine = file.execute("SELECT count(*), count(DISTINCT item) FROM verdicts WHERE annotator = 'Anna'").fetchone()
     assert requests >= {*acknowledged[0], *acknowledged[1]}  # nothing lost
     assert mine == (told + 1, told + 1)  # and nothing said twice
+
+
+def test_a_dataset_in_another_layout_is_labelled_on_a_copy_that_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_v3(tmp_path / "lerobot")
+    here = tmp_path / "here"
+    here.mkdir()
+    with verifying_process(data, 0, cwd=here) as (_, address):
+        headers = {"authorization": f"Bearer {TOKEN}"}
+        with httpx2.Client(base_url=address.partition("#")[0], headers=headers, timeout=60) as client:
+            rows = client.get("/api/state", params={"annotator": "Ann"}).json()["rows"]
+            given = {"request": "Ann-00000000", "annotator": "Ann", "item": rows[0]["key"], "decision": "correct"}
+            client.post("/api/verdicts", json=given | {"level": 4}).raise_for_status()
+    monkeypatch.chdir(here)
+    split = rewardlab.data_verify(data, export="labelled")
+    assert split is not None and split.sentence().startswith("1 verified rows (1 at a corrected level)")
+    row = json.loads((here / "labelled" / "metadata.jsonl").read_text(encoding="utf-8"))
+    assert row["reward"] == 4 and row["task"] == rows[0]["instruction"]
+    assert [path.name for path in here.glob("lerobot-verify-*")] != [] and not list(data.glob("*.sqlite"))

@@ -515,7 +515,7 @@ def test_the_command_line_prints_where_the_comparison_is(
     said = capsys.readouterr().out
     assert str(tiny_plan.out / "index.html") in said
     words = [["--" + name.replace("_", "-"), setting_text(value)] for name, value in vars(tiny_plan).items()]
-    flags = [word for (flag, text) in words for word in (flag, text) if flag != "--objective"]
+    flags = [word for (flag, text) in words for word in (flag, text) if flag not in ("--objective", "--demonstrations")]
     assert main(["train", "objective", "triplet", *flags]) == 0
     said = capsys.readouterr().out
     assert "trained model: contrastive:" in said and f"comparison: {tiny_plan.out / 'index.html'}" in said

@@ -337,7 +337,7 @@ def test_what_is_no_objective_is_said_in_one_sentence(text: str, says: str) -> N
 
 
 def test_the_page_lists_every_objective_with_what_is_tuned() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "train_objective.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "howto" / "train-objective.md").read_text()
     for name, entry in OBJECTIVES.items():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{name}` |")]
         assert f"`{entry.option}`" in row.split("|")[-2]

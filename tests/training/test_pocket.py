@@ -34,6 +34,7 @@ from rewardlab.training.pocket.frame_store import (
     FrameStore,
     calibration_frames,
     change_pixels,
+    gather_frames,
     moved_places,
     of_variant,
 )
@@ -149,7 +150,7 @@ def test_the_settings_say_what_was_unseen_and_what_the_calibration_was_fitted_on
     settings = json.loads((trained.out / "pocket-fold0.json").read_text())
     assert settings["unseen_tasks"] == ["hammer"] and settings["fold"] == 0
     # The two validation rollouts under their own words and still, and one of the tabletop under two instructions.
-    assert settings["calibrated_on"] == {"folds": [0], "clips": 6}
+    assert settings["calibrated_on"] == {"folds": [0], "clips": 6 + 30}, "of the simulators, and of six demonstrations"
 
 
 def test_pocket_large_looks_at_fewer_frames_and_keeps_no_weights_of_dinov2(trained_large: PocketSettings) -> None:
@@ -276,7 +277,7 @@ def made_up_sources() -> Sources:
         texts, progress, np.zeros((3, 16, 2), np.float32), np.ones((16, 2), np.float32), np.ones(3, bool)
     )
     said = ("Close the drawer", "Pick up the red mug", "Fold the towel", "Close the drawer")
-    shown = Demonstrations(said, np.arange(4), np.arange(0))
+    shown = Demonstrations(said, np.array(["lab"] * 4), np.arange(4), np.arange(0))
     return Sources(made_up_table(), Tabletop((rollout,) * 6, np.arange(5), np.arange(5, 6)), shown, np.arange(3))
 
 
@@ -305,11 +306,31 @@ def test_only_what_is_known_of_a_demonstration_is_taught() -> None:
     assert asked == {"Pick up the red mug", "Fold the towel"}, "the same words ask for the same"
 
 
+def test_a_scene_in_a_mirror_is_mirrored_in_pixels_places_and_words() -> None:
+    sources, device = made_up_sources(), torch.zeros(1, 1)
+    drawn = [draw_batch(replace(SETTINGS, batch_size=40), sources, rng_for(0, "batch", n)) for n in range(4)]
+    batch = max(drawn, key=lambda each: each.mirrored.sum())
+    assert set(batch.source[batch.mirrored]) == {"tabletop", "demonstrations"}
+    words = load_word_pieces(WORD_VECTORS)
+    left, right = (words.piece_ids(f"Push the cup to the {side}.") for side in ("left", "right"))
+    in_mirror = batch.mirrored[batch.video]
+    assert not (batch.piece_ids[in_mirror] == left).all(1).any() and (batch.piece_ids[in_mirror] == right).all(1).any()
+    hands = batch.places[in_mirror & (batch.source[batch.video] == "tabletop")][:, 0, 2:]
+    assert (hands == (-1, 1)).all(), "the hand is at (1, 1)"
+    pixels = {name: torch.zeros((99, 40, 16, 16, 3), dtype=torch.uint8) for name in set(batch.source)}
+    for each in pixels.values():
+        each[..., :8, :] = 200
+    shown = gather_frames(FrameStore(sources, pixels, device, None), batch, NetworkConfig(16))
+    assert ((shown[:, 0, 0, 0, 0] == 0).numpy() == batch.mirrored).all()
+    plain = draw_batch(replace(SETTINGS, batch_size=40), sources, rng_for(0, "batch"), robust=False)
+    assert not plain.mirrored.any()
+
+
 def test_places_move_with_the_picture() -> None:
     torch.manual_seed(0)
     frames = torch.zeros((3, 1, 84, 84, 3), dtype=torch.uint8)
     frames[:, :, 50:53, 30:33] = 255
-    shown, matrix = change_pixels(frames, 84, torch.zeros(3))
+    shown, matrix = change_pixels(frames, 84, torch.ones(3))
     place = torch.tensor([31.5, 51.5]) / 42 - 1
     x, y = ((moved_places(place.repeat(3, 1, 2), matrix)[:, 0, :2] + 1) * 42).round().long().unbind(1)
     for number in range(3):

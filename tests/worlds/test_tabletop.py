@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rewardlab
-from rewardlab.core.episode import Episode, Frames, level_of_progress
+from rewardlab.core.episode import DONE, Episode, Frames, level_of_progress
 from rewardlab.core.errors import DataError, NotApplicable, PlanError
 from rewardlab.core.settings import Execution
 from rewardlab.data import open_dataset
@@ -19,9 +19,20 @@ from rewardlab.worlds import WORLDS, open_world
 from rewardlab.worlds.collection import SIMULATORS
 from rewardlab.worlds.metaworld.tasks import FOLDS, SPLITS
 from rewardlab.worlds.tabletop.catalog import KINDS, VERBS, seen_vocabulary, thing_kinds, unseen_vocabulary
-from rewardlab.worlds.tabletop.goals import Goal, goals_of, names_of, phrasings, progress, texts_of
+from rewardlab.worlds.tabletop.goals import (
+    Goal,
+    draw_text,
+    draw_texts,
+    goals_of,
+    in_steps,
+    joined_text,
+    names_of,
+    phrasings,
+    progress,
+    texts_of,
+)
 from rewardlab.worlds.tabletop.meshes import meshes
-from rewardlab.worlds.tabletop.recording import TASKS, training_clips
+from rewardlab.worlds.tabletop.recording import TASKS, stages_of, training_clips
 from rewardlab.worlds.tabletop.render import render_states
 from rewardlab.worlds.tabletop.replay import (
     edited,
@@ -31,7 +42,7 @@ from rewardlab.worlds.tabletop.replay import (
     open_record,
     video_steps,
 )
-from rewardlab.worlds.tabletop.rollouts import QUALITIES, TWO_STEPS, Rollout, make_rollout
+from rewardlab.worlds.tabletop.rollouts import QUALITIES, STEPS, THREE_STEPS, TWO_STEPS, Rollout, make_rollout
 from rewardlab.worlds.tabletop.scene import usable_verbs
 from tests.worlds.conftest import rows_of, same
 
@@ -90,7 +101,7 @@ def test_a_success_ends_at_one_and_begins_at_nothing(task: str) -> None:
         rollout = make_rollout(seed, task, "success")
         path = progress(rollout.scene, rollout.states, rollout.goal)
         assert path[0] < 0.1 and path[-1] == 1.0 and ((path >= 0) & (path <= 1)).all()
-        assert rollout.goal.verb == task or task == TWO_STEPS
+        assert rollout.goal.verb == task or task in STEPS
 
 
 @pytest.mark.parametrize("task", TASKS)
@@ -181,6 +192,38 @@ def test_two_steps_are_done_when_both_are() -> None:
     paths = [progress(rollout.scene, rollout.states, goal) for goal in (rollout.goal, first, second)]
     between = (paths[1] == 1) & (paths[2] < 1)
     assert between.any() and (paths[0][between] < 1).all()
+
+
+def test_three_steps_are_stages_with_the_frames_at_which_they_are_done() -> None:
+    rollout = make_rollout(3, THREE_STEPS, "success")
+    steps = rollout.goal.steps
+    assert len(steps) == 3 and end(rollout) == 1 and in_steps(steps) == rollout.goal
+    parts = [progress(rollout.scene, rollout.states, step) for step in steps]
+    whole = progress(rollout.scene, rollout.states, rollout.goal)
+    assert (whole == 1).tolist() == (np.min(parts, axis=0) == 1).tolist()
+    assert np.allclose(whole[whole < 0.99], np.mean(parts, axis=0)[whole < 0.99])  # each step counts alike
+    texts = draw_texts(rollout.scene, rollout.goal, "train", np.random.default_rng(0))
+    assert goal_of_command(joined_text(texts), rollout) == rollout.goal
+    stages = stages_of(rollout, texts, np.arange(len(rollout.states)))
+    assert [stage.instruction for stage in stages] == texts
+    ends = [stage.reached.index(DONE) for stage in stages]
+    assert ends == sorted(ends) == [int((part == 1).argmax()) for part in parts]
+
+
+def test_a_step_that_is_undone_shows_in_its_stage_alone() -> None:
+    for task, which in ((TWO_STEPS, 1), (THREE_STEPS, 1)):
+        rollout = make_rollout(2, task, "undone")
+        stages = stages_of(rollout, ["do it"] * len(rollout.goal.steps), np.arange(len(rollout.states)))
+        assert [DONE in stage.reached for stage in stages] == [True] * len(stages)
+        assert [stage.reached[-1] == DONE for stage in stages] == [number != which for number in range(len(stages))]
+
+
+def test_one_way_to_draw_a_text_and_one_to_list_them() -> None:
+    rollout = make_rollout(1, TWO_STEPS, "success")
+    every = texts_of(rollout.scene, rollout.goal)
+    for seed in range(5):
+        number = int(np.random.default_rng(seed).integers(len(every)))
+        assert draw_text(rollout.scene, rollout.goal, "train", np.random.default_rng(seed)) == every[number]
 
 
 def test_words_fit_what_they_are_about() -> None:

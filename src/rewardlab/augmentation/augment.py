@@ -3,7 +3,7 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, get_args
 
@@ -17,19 +17,20 @@ from rewardlab.augmentation.rows import (
     StageRows,
     joined,
     read_dataset,
-    read_pairwise,
     read_rejected,
     write_dataset,
 )
+from rewardlab.augmentation.rules import RULES, source_of
 from rewardlab.augmentation.split import balance_of, sample_sources, split_rows
 from rewardlab.augmentation.task_texts import relabel_counterfactually, rewrite_tasks
-from rewardlab.augmentation.teachers import SCRIPTED, NamedTeacher, name_teacher
+from rewardlab.augmentation.teachers import SCRIPTED, NamedTeacher, name_teacher, rules_teacher
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import Interrupted, PlanError, StoppedByModel, StopRun
+from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.seeding import digest
-from rewardlab.core.settings import Budget, Execution, Help, Seed, SkipInvalid, several
+from rewardlab.core.settings import Budget, Demonstrations, Execution, Help, Seed, SkipInvalid, several
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import one_line
+from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.data.task_split import parse_shares
 from rewardlab.models import contract
 from rewardlab.models.ledger import LedgerFile, Spent
@@ -78,10 +79,10 @@ def data_augment(
         str | Sequence[str], Help(f"stages to run: {', '.join(STAGES)}; all runs them in this order", metavar="STAGE")
     ] = (ALL,),
     vision: Annotated[
-        str, Help("teacher that sees videos (analysis, plan, validation): scripted, openai:... or hf:...")
+        str, Help("teacher that sees videos (analysis, plan, validation): scripted, rules, openai:... or hf:...")
     ] = SCRIPTED,
     text: Annotated[
-        str, Help("teacher that writes text (rewriting, commands): scripted, openai:... or hf:...")
+        str, Help("teacher that writes text (rewriting, commands): scripted, rules, openai:... or hf:...")
     ] = SCRIPTED,
     attempts: Annotated[int, Help("queries of a teacher for one text before giving up", more=True)] = 3,
     per_source: Annotated[int, Help("episodes to use of each source, drawn by the seed; 0 uses all")] = 1200,
@@ -90,9 +91,11 @@ def data_augment(
         "val=0.1",
         "test=0.1",
     ),
+    unvalidated: Annotated[bool, Help("also split rows that only rules graded")] = False,
     cache_dir: Annotated[
         Path | str | None, Help("folder of all teacher answers; several runs may share it; default: OUT/.calls")
     ] = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     seed: Seed = 0,
     execution: Execution = Execution(),
@@ -103,11 +106,13 @@ def data_augment(
     A run that was stopped continues, and no question goes to a teacher twice.
 
     Examples:
-        rewardlab data augment simulated --out negatives
+        rewardlab data augment sample-sim --out negatives
+        rewardlab data augment sample --vision rules --text rules --unvalidated --out negatives
         rewardlab data augment demos --vision openai:gpt-5@URL --text openai:gpt-5@URL --max-cost 20 --dry-run
     """
     plan = _checked_plan(locals())
     rows = _read_rows(plan)
+    plan = _with_instructions(plan, rows)
     if not execution.quiet:
         print(one_line(_forecast(plan, rows).sentence), file=sys.stderr)
     for folder in (plan.out, plan.cache_dir):
@@ -143,8 +148,10 @@ class _Plan:
     per_source: int
     splits: tuple[str, ...]
     cache_dir: Path
+    demonstrations: bool
     skip_invalid: bool
     seed: int
+    unvalidated: bool
 
 
 def _checked_plan(given: Mapping[str, Any]) -> _Plan:
@@ -162,14 +169,23 @@ def _checked_plan(given: Mapping[str, Any]) -> _Plan:
     stages = STAGES if ALL in chosen else tuple(known for known in STAGES if known in chosen)
     teachers = {role: name_teacher(given[role]) for role in get_args(Role)}
     cache = out / ".calls" if cache_dir is None else Path(cache_dir)
-    rest = (attempts, per_source, splits, cache, given["skip_invalid"], given["seed"])
+    if teachers["vision"].name == RULES and "split" in stages and not given["unvalidated"]:
+        raise PlanError(
+            "what rules grade nobody has validated; leave out the stage split and validate the rows by --vision "
+            "openai:MODEL@URL or `rewardlab data verify`, or split them as they are with --unvalidated"
+        )
+    as_given = (given[name] for name in ("demonstrations", "skip_invalid", "seed", "unvalidated"))
+    rest = (attempts, per_source, splits, cache, *as_given)
     return _Plan(str(given["data"]), out, stages, teachers, *rest)
 
 
 def _read_rows(plan: _Plan) -> list[DatasetRow]:
     """Return the rows to work on: those of so many episodes of each source; PlanError where no teacher knows them."""
-    rows = sample_sources(read_dataset(plan.data, skip_invalid=plan.skip_invalid), plan.per_source, plan.seed)
+    found = read_dataset(plan.data, demonstrations=plan.demonstrations, skip_invalid=plan.skip_invalid)
+    rows = sample_sources(found, plan.per_source, plan.seed)
     successes = [row for row in rows if row.is_source and row.row.get("reward") == SUCCESS]
+    if not successes and {"counterfactual", "clip"} & set(plan.stages):
+        raise DataError(f"no row of {plan.data} states a success, of which negatives are made; {IF_DEMONSTRATIONS}")
     scripted = [role for role, teacher in plan.teachers.items() if teacher.name.partition("?")[0] == SCRIPTED]
     asked = {
         "counterfactual": successes if scripted else [],
@@ -183,6 +199,16 @@ def _read_rows(plan: _Plan) -> list[DatasetRow]:
                 + " and ".join(f"--{role} openai:MODEL@URL or hf:FOLDER" for role in scripted)
             )
     return rows
+
+
+def _with_instructions(plan: _Plan, rows: Sequence[DatasetRow]) -> _Plan:
+    """Return the plan with the instructions of the dataset known to the rules teacher."""
+    said: dict[str, set[str]] = {}
+    for row in rows:
+        if row.is_source:
+            said.setdefault(source_of(row.episode), set()).add(str(row.row["task"]))
+    known = rules_teacher({source: sorted(texts) for source, texts in sorted(said.items())})
+    return replace(plan, teachers={role: known if t.name == RULES else t for role, t in plan.teachers.items()})
 
 
 @dataclass(frozen=True)
@@ -256,8 +282,10 @@ def _claim_folder(plan: _Plan) -> None:
         "identity": digest(*(teacher.identity for teacher in teachers.values())),
         "attempts": plan.attempts,
         "per_source": plan.per_source,
+        "demonstrations": plan.demonstrations,
         "splits": list(plan.splits),
         "seed": plan.seed,
+        "unvalidated": plan.unvalidated,
     }
     claim_folder(plan.out / RECORD, settings)
 
@@ -265,14 +293,14 @@ def _claim_folder(plan: _Plan) -> None:
 def _run_stages(
     plan: _Plan, rows: Sequence[DatasetRow], teacher: BatchedTeacher, workers: FactoryWorkers
 ) -> tuple[StageReport, ...]:
-    rejected, pairwise, reports = read_rejected(plan.data), read_pairwise(plan.data), list[StageReport]()
+    rejected, reports = read_rejected(plan.data), list[StageReport]()
     for stage in plan.stages:
         folder = plan.out if len(plan.stages) == 1 else plan.out / stage
         if stage == "split":
-            reports.append(_split(plan, folder, rows, workers, rejected, pairwise))
+            reports.append(_split(plan, folder, rows, workers, rejected))
             continue
         made = _STAGES[stage](rows, teacher, plan.attempts)
-        made = write_dataset(folder, made, rejected, pairwise, workers.write_videos)
+        made = write_dataset(folder, made, rejected, workers.write_videos)
         rejected = [*rejected, *(row.row for row in made.rejected)]
         rows = made.kept
         reports.append(StageReport(stage, folder, len(rows), len(made.rejected), balance_of(rows).levels))
@@ -280,21 +308,21 @@ def _run_stages(
 
 
 def _split(
-    plan: _Plan,
-    folder: Path,
-    rows: Sequence[DatasetRow],
-    workers: FactoryWorkers,
-    rejected: Sequence[Row],
-    pairwise: Sequence[Row],
+    plan: _Plan, folder: Path, rows: Sequence[DatasetRow], workers: FactoryWorkers, rejected: Sequence[Row]
 ) -> StageReport:
     """Write one dataset per split, and the balance of all of them."""
+    if (graded := sum(row.unvalidated for row in rows)) and not plan.unvalidated:
+        raise PlanError(
+            f"{graded:,} of {len(rows):,} rows were graded by rules and validated by nobody; run --stage validate with "
+            "--vision openai:MODEL@URL or `rewardlab data verify` first, or split them as they are with --unvalidated"
+        )
     parts = split_rows(rows, parse_shares(plan.splits), plan.seed, plan.cache_dir, workers.hash_videos)
     sources = {row.provenance["source_episode"]: name for name, members in parts.items() for row in members}
     written = dict[str, StageRows]()
     for name, members in parts.items():
         own = [row for row in rejected if sources.get(row["provenance"]["source_episode"]) == name]
         part = StageRows(tuple(members))
-        written[name] = write_dataset(folder / name, part, own, pairwise, workers.write_videos)
+        written[name] = write_dataset(folder / name, part, own, workers.write_videos)
     report = {name: asdict(balance_of(part.kept)) for name, part in written.items()}
     with atomic_write(folder / BALANCE) as partial:
         partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")

@@ -14,7 +14,7 @@ from rewardlab.core.episode import LEVEL_STARTS, Episode, level_of_progress, sho
 
 STAGE = "clip"
 # Fractions of a video at which clips end, and the level that is proposed first.
-_PROPOSED_LEVELS = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
+PROPOSED_LEVELS = {0.15: 1, 0.4: 2, 0.65: 3, 0.85: 4}
 _SHORTEST = 2  # frames
 _ROUNDED = 1e-3  # of progress: so near to the start of a level, the digits in a dataset do not decide
 _ANSWER = re.compile(r"ANSWER:\s*(TRUE|FALSE)")
@@ -94,7 +94,7 @@ def _with_clips(row: DatasetRow, done: set[str], attempts: int) -> Queries[Stage
     if progress is not None:
         return StageRows((row, *_known_clips(row, progress)))
     parts = [StageRows((row,))]
-    for fraction, level in _PROPOSED_LEVELS.items():
+    for fraction, level in PROPOSED_LEVELS.items():
         shown = max(_SHORTEST, round(fraction * len(row.episode.clip)))
         if shown < len(row.episode.clip):
             parts.append((yield from _proposed(row, shown, level, attempts)))

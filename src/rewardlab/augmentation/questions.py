@@ -7,28 +7,9 @@ from typing import Any, Literal, TypeVar
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.seeding import digest
+from rewardlab.models.protocols import PROGRESS_RUBRIC
 
-RUBRIC = """\
-Rubric for end-of-episode progress (judge only the final state without time limits):
-1 - No Success: Final state shows no goal-relevant change for the command.
-2 - Minimal Progress: Final state shows a small but insufficient change toward the goal.
-3 - Partial Completion: The final state shows good progress toward the goal but violates more than one requirement or \
-a major requirement.
-4 - Near Completion: Final state is correct in region and intent but misses a single minor requirement.
-5 - Perfect Completion: Final state satisfies all requirements."""
-
-_MINOR_OR_MAJOR = """\
-- Treat a requirement as MINOR when the PRIMARY object identity and PRIMARY spatial relation to the reference object \
-are satisfied, but an AUXILIARY constraint is missed.
-- Examples of AUXILIARY constraints that can be MINOR: remaining on the same support surface (e.g., keeping a cloth \
-directly under the object), releasing/holding the gripper at the end, small orientation or placement tolerances, or \
-cosmetic positioning details that do not change the core relation.
-- Therefore, if the target object is correctly placed relative to the specified reference and all core elements are \
-correct, but an auxiliary constraint like keeping the original cloth under the object is missed, prefer score 4 (Near \
-Completion) rather than 3 (Partial Completion).
-- Use score 3 only when multiple constraints are missed or when the missed constraint is CENTRAL to the task identity \
-(e.g., wrong object identity or the primary spatial relation is incorrect)."""
-
+# Prompts of the paper (sections A.2.1 to A.2.3), word for word: tests/augmentation/paper_prompts.py reads them there.
 _REWRITE = """\
 Rewrite the following task description to correct grammar and spelling only.
 Fix capitalization errors by beginning a sentence or phrase with a capital letter.
@@ -76,10 +57,20 @@ Match the diction, writing style and complexity of the original task description
 Original task (score 5): {task}
 Video analysis:
 {analysis}
+Rubric:
 {rubric}
 
 Clarification for scoring 3 vs 4 (MINOR vs MAJOR requirements):
-{clarification}
+- Treat a requirement as MINOR when the PRIMARY object identity and PRIMARY spatial relation to the reference object \
+are satisfied, but an AUXILIARY constraint is missed.
+- Examples of AUXILIARY constraints that can be MINOR: remaining on the same support surface (e.g., keeping a cloth \
+directly under the object), releasing/holding the gripper at the end, small orientation or placement tolerances, or \
+cosmetic positioning details that do not change the core relation.
+- Therefore, if the target object is correctly placed relative to the specified reference and all core elements are \
+correct, but an auxiliary constraint like keeping the original cloth under the object is missed, prefer score 4 (Near \
+Completion) rather than 3 (Partial Completion).
+- Use score 3 only when multiple constraints are missed or when the missed constraint is CENTRAL to the task identity \
+(e.g., primary spatial relation is incorrect).
 
 Produce the following sections in order:
 1) Reasoning - step-by-step analysis of the scene and of what final-state properties define success for the original \
@@ -107,6 +98,7 @@ below 5.
 command.
 
 Original task (score 5): {task}
+Rubric:
 {rubric}
 Final suggested commands:
 {plan}
@@ -135,10 +127,25 @@ key details not visible, or rule conflicts), you MUST output ANSWER: FALSE.
 - Otherwise, output ANSWER: TRUE if the PROVIDED SCORE matches the rubric for the video; output ANSWER: FALSE if it \
 does not match.
 
-{rubric}
+RUBRIC (end-of-episode, discrete progress):
+1 - No Success: Final state shows no goal-relevant change for the command (e.g., wrong object was handled)
+2 - Minimal Progress: Final state shows a small but insufficient change toward the goal.
+3 - Partial Completion: The final state shows good progress toward the goal but violates more than one requirement or \
+a major requirement.
+4 - Near Completion: The final state is correct in region and intent but misses a single minor requirement.
+5 - Perfect Completion: Fully satisfies the task as described; ALL requirements met.
 
 MINOR VS MAJOR REQUIREMENTS (clarification for 3 vs 4):
-{clarification}
+- Treat a requirement as MINOR when the PRIMARY object identity and PRIMARY spatial relation to the reference object \
+are satisfied, but an AUXILIARY constraint is missed.
+- Examples of AUXILIARY constraints that can be MINOR: remaining on the same support surface (e.g., keeping a cloth \
+directly under the object), holding/releasing the gripper at the end, small orientation or placement tolerances, or \
+cosmetic positioning details that do not change the core relation.
+- Therefore, if the target object is correctly placed relative to the specified reference and all core elements are \
+correct, but an auxiliary constraint like keeping the original cloth under the object is missed, prefer score 4 (Near \
+Completion) rather than 3 (Partial Completion).
+- Use score 3 only when multiple constraints are missed or when the missed constraint is CENTRAL to the task identity \
+(e.g., wrong object identity or the primary spatial relation is incorrect).
 
 PERSPECTIVE & COMMON PITFALLS (apply strictly):
 - Left/Right: Use the ROBOT BASE perspective. If the base is not visible, use the CAMERA perspective.
@@ -169,6 +176,7 @@ ANSWER: TRUE
 or
 ANSWER: FALSE"""
 
+# Ours: the paper says only that what is rejected is generated again.
 _AGAIN = """
 
 Your answer to this was refused: {reason}.
@@ -189,7 +197,7 @@ _PROMPTS = {"rewrite": _REWRITE, "analysis": _ANALYSIS, "plan": _PLAN, "command"
 
 def prompt_text(kind: Kind, **values: object) -> str:
     """Return the prompt of a kind of question; `values` are what it names beside the rubric."""
-    return _PROMPTS[kind].format(rubric=RUBRIC, clarification=_MINOR_OR_MAJOR, **values)
+    return _PROMPTS[kind].format(rubric=PROGRESS_RUBRIC, **values)
 
 
 @dataclass(frozen=True, eq=False)

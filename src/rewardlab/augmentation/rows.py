@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from rewardlab.augmentation.questions import Attempt
+from rewardlab.augmentation.rules import RULES, stated_certainty
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
@@ -17,10 +18,10 @@ from rewardlab.core.storage import atomic_write, link_or_copy, writable
 from rewardlab.data import dataset_folder, open_dataset, split_camera
 from rewardlab.data.contract import Problem
 from rewardlab.data.convert import grouped_rollouts
-from rewardlab.data.roboarena import PREFERENCES, read_preferences
 from rewardlab.data.roboreward import ROBOREWARD, read_rows
 from rewardlab.data.roboreward_rows import METADATA, parse_row, row_of
 from rewardlab.data.safe_files import text_lines
+from rewardlab.data.sources import describe_episode
 from rewardlab.data.video import copied_file
 
 Row = dict[str, Any]
@@ -58,15 +59,26 @@ class DatasetRow:
         """Tell whether the row is an episode as it was recorded, its text maybe rewritten."""
         return self.provenance["stage"] in ("source", "rewrite")
 
+    @property
+    def unvalidated(self) -> bool:
+        """Tell whether rules alone vouch for the level: no model that saw the video, no simulator and no person."""
+        verdicts = self.provenance["verdicts"]  # a person who corrects a level states one
+        agree = {entry["by"] for entry in verdicts if entry["verdict"] or entry.get("level") is not None}
+        return RULES in agree and agree <= {RULES, "code"}
+
     def changed(self, columns: Row, provenance: Row) -> "DatasetRow":
         """Return the row with other columns, of which None takes one away, and other keys of its provenance."""
         row = {**self.row, **columns, PROVENANCE: {**self.provenance, **provenance}}
         return replace(self, row={key: value for key, value in row.items() if value is not None})
 
     def with_verdict(self, by: str, rationale: str, prompt_hash: str, *, verdict: bool) -> "DatasetRow":
-        """Return the row with one more verdict."""
-        entry = {"by": by, "verdict": verdict, "rationale": rationale, "prompt_hash": prompt_hash}
-        return self.changed({}, {"verdicts": [*self.provenance["verdicts"], entry]})
+        """Return the row with one more verdict; one by rule says how sure it is."""
+        entry: Row = {"by": by, "verdict": verdict, "rationale": rationale, "prompt_hash": prompt_hash}
+        if by == RULES:
+            entry["certainty"] = stated_certainty(rationale)
+        row = self.changed({}, {"verdicts": [*self.provenance["verdicts"], entry]})
+        by_rule = any(each["by"] == RULES for each in row.provenance["verdicts"])
+        return row.changed({}, {"unvalidated": row.unvalidated}) if by_rule else row
 
     def rejected(self, stage: str, reason: str) -> "DatasetRow":
         """Return the row as it is kept among the rejected ones."""
@@ -74,8 +86,11 @@ class DatasetRow:
 
 
 def with_provenance(row: Row, episode: Episode) -> DatasetRow:
-    """Return a row with its provenance: as it is where it has one, else that of a row as it came."""
-    if PROVENANCE in row:
+    """Return a row with its provenance: as it is where a stage made it, else that of a row as it came.
+
+    People may have verified a row that no stage made; their verdicts stay.
+    """
+    if PROVENANCE in row and not _from_people_alone(row):
         require_provenance(row)
         return DatasetRow(row, episode)
     about = {
@@ -90,7 +105,15 @@ def with_provenance(row: Row, episode: Episode) -> DatasetRow:
         "license": str(row.get("license") or UNSTATED),
     }
     level = {} if episode.label.level is None else {"reward": episode.label.level}
-    return DatasetRow({**row, **level, ORIGINAL_TASK: episode.instruction, PROVENANCE: about}, episode)
+    made = {**row, **level, ORIGINAL_TASK: episode.instruction, PROVENANCE: about | row.get(PROVENANCE, {})}
+    require_provenance(made)
+    return DatasetRow(made, episode)
+
+
+def _from_people_alone(row: Row) -> bool:
+    """Tell whether no stage made a row, and people verified it."""
+    known = row.get(PROVENANCE)
+    return isinstance(known, dict) and "stage" not in known and "verdicts" in known
 
 
 def require_provenance(row: Row) -> None:
@@ -131,7 +154,10 @@ def joined(parts: Iterable[StageRows]) -> StageRows:
 
 
 def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attempt], columns: Row) -> DatasetRow:
-    """Return a row that a stage made of a source: its level, its other columns, and the attempts at it."""
+    """Return a row that a stage made of a source: its level, its other columns, and the attempts at it.
+
+    Whom people preferred they said of the source, so that goes.
+    """
     last = next((each for each in reversed(history) if each.kind != "validate"), None)
     about = {
         "row": digest(str(source.provenance["row"]), stage, level, str(columns.get("file_name", ""))),
@@ -142,12 +168,13 @@ def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attem
         "history": [*source.provenance["history"], *(each.as_json() for each in history)],
         "verdicts": [],
     }
-    return source.changed({"reward": level, "success": level == SUCCESS, **columns}, about)
+    without = {"demonstration": None, "preference": None}  # true of the source alone
+    return source.changed({"reward": level, "success": level == SUCCESS, **without, **columns}, about)
 
 
-def read_dataset(name: str, *, skip_invalid: bool) -> list[DatasetRow]:
+def read_dataset(name: str, *, demonstrations: bool = False, skip_invalid: bool) -> list[DatasetRow]:
     """Return the rows of a dataset of any layout, each with its provenance; DataError where some are unsound."""
-    found = _read(name)
+    found = _read(name, demonstrations=demonstrations)
     problems = [each for each in found if isinstance(each, Problem)]
     rows = [with_provenance(*each) for each in found if not isinstance(each, Problem)]
     if problems and not skip_invalid:
@@ -159,22 +186,18 @@ def read_dataset(name: str, *, skip_invalid: bool) -> list[DatasetRow]:
 
 
 def read_rejected(name: str) -> list[Row]:
-    """Return the rows that earlier stages rejected; a dataset that no stage made has none."""
+    """Return the rows that earlier stages rejected; a dataset that no stage made has none.
+
+    Rows that no stage made and people rejected are none of them.
+    """
     rows = _json_lines(dataset_folder(name) / REJECTED)
-    for row in rows:
+    found = [row for row in rows if not _from_people_alone(row)]
+    for row in found:
         require_provenance({PROVENANCE: None, **row})
-    return rows
+    return found
 
 
-def read_pairwise(name: str) -> list[Row]:
-    """Return which of two rollouts people preferred, where the dataset says so."""
-    folder = dataset_folder(name)
-    return _json_lines(folder / PREFERENCES) or read_preferences(folder)
-
-
-def write_dataset(
-    folder: Path, rows: StageRows, rejected: Sequence[Row], pairwise: Sequence[Row], write_videos: WriteVideos
-) -> StageRows:
+def write_dataset(folder: Path, rows: StageRows, rejected: Sequence[Row], write_videos: WriteVideos) -> StageRows:
     """Write a dataset: videos and records of simulations, then the rejected rows, then the others; none half written.
 
     Return the rows that were written; a row whose video crashed its worker twice is rejected.
@@ -187,8 +210,6 @@ def write_dataset(
             if row.episode.sim_state is not None and isinstance(world, dict) and "file" in world:
                 _link(Path(str(row.episode.sim_state["file"])), folder / str(world["file"]))
     _write_lines(folder / REJECTED, [*rejected, *(row.row for row in rows.rejected)])
-    if pairwise:
-        _write_lines(folder / PREFERENCES, pairwise)
     _write_lines(folder / METADATA, [row.row for row in rows.kept])
     return rows
 
@@ -218,12 +239,12 @@ def _with_videos(folder: Path, rows: StageRows, write_videos: WriteVideos) -> St
     return StageRows(tuple(kept), (*rows.rejected, *gone))
 
 
-def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
+def _read(name: str, *, demonstrations: bool) -> list[tuple[Row, Episode] | Problem]:
     folder = dataset_folder(name)
     if ROBOREWARD.recognises(folder) and not split_camera(name)[1]:
         sound, problems = read_rows(folder)
-        return [*sound, *problems]
-    contents = open_dataset(name)
+        return [*(_described(*each, demonstrations=demonstrations) for each in sound), *problems]
+    contents = open_dataset(name, demonstrations=demonstrations)
     worded = [episode for episode in contents.episodes if episode.instruction.strip()]
     rollouts = grouped_rollouts(worded, joins=False) if worded else []
     rows = [
@@ -231,6 +252,13 @@ def _read(name: str) -> list[tuple[Row, Episode] | Problem]:
         for first, name in ((rollout.first, f"{rollout.name}.mp4") for rollout in rollouts)
     ]
     return [*rows, *contents.problems]
+
+
+def _described(row: Row, episode: Episode, *, demonstrations: bool) -> tuple[Row, Episode]:
+    """Return a row and its episode, both successes where the episode is a demonstration that states no outcome."""
+    described = describe_episode(episode, demonstrations=demonstrations)
+    assumed = described.label != episode.label
+    return (row | {"success": True, "demonstration": True} if assumed else row), described
 
 
 def _link(source: Path, target: Path) -> None:

@@ -7,6 +7,7 @@ from itertools import combinations
 from pathlib import Path
 
 from rewardlab.augmentation.rows import DatasetRow
+from rewardlab.augmentation.rules import source_of
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
@@ -41,8 +42,7 @@ def sample_sources(rows: Sequence[DatasetRow], per_source: int, seed: int) -> li
 
 def source_group(row: DatasetRow) -> str:
     """Return the dataset that a row's episode is from: its subset, else its source."""
-    origin = row.episode.provenance
-    return origin.subset or origin.source or "unnamed"
+    return source_of(row.episode) or "unnamed"
 
 
 def split_rows(

@@ -23,10 +23,9 @@ from rewardlab.augmentation.questions import (
     with_history,
 )
 from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
-from rewardlab.augmentation.teachers import NO_COMMAND
+from rewardlab.augmentation.rules import NO_COMMAND, SCORES
 from rewardlab.augmentation.text_checks import CommandContext, command_rejection, rewrite_rejection
 
-SCORES = (1, 2, 3, 4)
 STAGE = "counterfactual"
 _CHECKED = "ASCII, under 25 words, imperative, grounded, not entailed, no paraphrase"
 _SECTION = r"^\W*{}\s*[).:\-]"

@@ -1,7 +1,7 @@
 """Teachers, which answer questions: a VLM, or the scripted teacher that reads the simulator state."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -9,7 +9,9 @@ from typing import Annotated, Protocol
 
 import numpy as np
 
+from rewardlab.augmentation import rules
 from rewardlab.augmentation.questions import MAX_TOKENS, TOGETHER, Question
+from rewardlab.augmentation.rules import NO_COMMAND, RULES, SCORES
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Help
@@ -30,8 +32,6 @@ Replayed = ReplayedRollout | tabletop.ReplayedRollout
 SCRIPTED = "scripted"
 VERSION = 2  # of what `scripted` answers: raise it whenever that changes
 SAMPLED_FPS = 1.0  # at which a teacher sees a video, and its last frame
-NO_COMMAND = "none"  # where the state leaves no true command for a score
-_SCORES = (1, 2, 3, 4)
 
 
 class Teacher(Protocol):
@@ -70,18 +70,26 @@ class VlmTeacher:
 
 
 def name_teacher(text: str) -> NamedTeacher:
-    """Return the teacher meant by a string: `scripted`, or a model behind `openai:` or `hf:`."""
+    """Return the teacher meant by a string: `scripted`, `rules`, or a model behind `openai:` or `hf:`."""
     string = parse_model_string(text)
+    if text == RULES:
+        return rules_teacher({})
     if string.name == SCRIPTED and not string.argument:
         scripted = ScriptedTeacher(**read_arguments(SCRIPTED, ScriptedTeacher, string.options))  # type: ignore[arg-type]
         return NamedTeacher(text, digest(SCRIPTED, VERSION, scripted.wrong), False, lambda _: scripted)
     if string.name not in VLM_BACKENDS:
-        known = ", ".join((SCRIPTED, *(f"{name}:..." for name in VLM_BACKENDS)))
+        known = ", ".join((SCRIPTED, RULES, *(f"{name}:..." for name in VLM_BACKENDS)))
         raise PlanError(f"there is no teacher {text!r}; known: {known}")
     backend = VLM_BACKENDS[string.name]
     vlm = backend.name(string.argument, string.options, ())
     name = f"{string.name}:{string.argument}"
     return NamedTeacher(name, vlm.fingerprint, vlm.server, lambda budget: VlmTeacher(vlm.build(budget)), True)
+
+
+def rules_teacher(instructions: Mapping[str, Sequence[str]]) -> NamedTeacher:
+    """Return the teacher that answers by rule, who knows these instructions of every source."""
+    identity = digest(RULES, rules.VERSION, json.dumps(instructions, sort_keys=True))
+    return NamedTeacher(RULES, identity, False, lambda _: rules.RulesTeacher(instructions))
 
 
 def _prompt(question: Question) -> Prompt:
@@ -121,7 +129,7 @@ class ScriptedTeacher:
             return _analysis(rollout, question.task)
         if question.kind == "plan":
             commands = _commands(rollout, question.task)
-            lines = [f"{score}: {(commands[score] or [NO_COMMAND])[0]}" for score in _SCORES]
+            lines = [f"{score}: {(commands[score] or [NO_COMMAND])[0]}" for score in SCORES]
             return "\n".join(["5) Final set of suggested commands", *lines, f"5: {question.task}"])
         if question.kind == "command":
             return self._command(rollout, question)
@@ -132,7 +140,7 @@ class ScriptedTeacher:
         record, score = rollout.record, question.score
         rng = rng_for(record.seed, "wrong command", record.task, score, question.attempt)
         if rng.random() < self.wrong:
-            score = int(rng.choice([other for other in _SCORES if other != question.score]))
+            score = int(rng.choice([other for other in SCORES if other != question.score]))
         known = _commands(rollout, question.task)[score]
         return known[(question.attempt - 1) % len(known)] if known else NO_COMMAND
 
@@ -161,6 +169,8 @@ def _replayed(record: str) -> Replayed:
     world = open_world(json.loads(record))
     if not isinstance(world, ReplayedRollout | tabletop.ReplayedRollout):
         raise PlanError(f"the scripted teacher knows Meta-World and the tabletop alone, got the world {record[:80]}")
+    if isinstance(world, ReplayedRollout) and world.trajectory.stages:
+        raise PlanError(f"the scripted teacher knows Meta-World's rollouts of one task, got {world.trajectory.name}")
     return world
 
 
@@ -188,7 +198,7 @@ def _commands(rollout: Replayed, task: str) -> dict[int, list[str]]:
         found = tabletop.graded_commands(rollout.rollout, rng)
     else:
         found = graded_commands(rollout.trajectory, task, rng)
-    return {score: [each.text for each in found if each.level == score] for score in _SCORES}
+    return {score: [each.text for each in found if each.level == score] for score in SCORES}
 
 
 def _verdict(rollout: Replayed, question: Question) -> str:

@@ -12,9 +12,10 @@ import logging
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
 from difflib import get_close_matches
+from functools import cache
 from hashlib import sha256
 from importlib.machinery import PathFinder
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 from types import FunctionType
@@ -36,7 +37,8 @@ class Catalog(MutableMapping[str, Entry]):
         self.own, self._group, self._load = own, f"rewardlab.{group}", load
 
     def _registered(self) -> dict[str, str]:
-        return {point.name: point.value for point in entry_points(group=self._group) if point.name not in self.own}
+        found = _installed_entries(self._group, tuple(sys.path))
+        return {point.name: point.value for point in found if point.name not in self.own}
 
     def __getitem__(self, name: str) -> Entry:
         if name in self.own:
@@ -66,6 +68,12 @@ class Catalog(MutableMapping[str, Entry]):
 
     def __delitem__(self, name: str) -> None:
         del self.own[name]
+
+
+@cache
+def _installed_entries(group: str, _places: tuple[str, ...]) -> EntryPoints:
+    """Return the entry points of every package; finding them reads the metadata of all that is installed."""
+    return entry_points(group=group)
 
 
 _QUOTED = 200  # characters of a wrong name that an error repeats

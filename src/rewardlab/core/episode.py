@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from hashlib import sha256
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -226,20 +226,51 @@ class GrowingClip:
         return Clip(source, np.arange(source.count), shown, self.fps)
 
 
+NOT_BEGUN, UNDER_WAY, DONE = 0, 1, 2  # of a stage
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One step of a long task: its instruction, and at each shown frame whether it is not begun, under way or done."""
+
+    instruction: str
+    reached: tuple[int, ...]
+
+    @property
+    def done(self) -> tuple[bool, ...]:
+        """Tell at which of the shown frames the stage is done; one that was undone is not."""
+        return tuple(state == DONE for state in self.reached)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Which of two rollouts of one instruction a person preferred; both episodes name the same pair."""
+
+    pair: str
+    preferred: Literal["this", "other", "tie"]
+    feedback: str = ""  # why, in the person's words
+
+
 @dataclass(frozen=True)
 class Label:
-    """What is known about the rollout; None where nobody said. `progress` has one value per shown frame."""
+    """What is known about the rollout; None where nobody said. `progress` has one value per shown frame.
+
+    `stages` are the steps of a long task in the order in which they are asked for.
+    """
 
     level: int | None = None
     success: bool | None = None
     progress: tuple[float, ...] | None = None
+    stages: tuple[Stage, ...] = field(default=(), repr=False)  # part of `Episode.hash` only where there are any
+    preference: Preference | None = field(default=None, repr=False)  # about two episodes: it identifies neither
 
 
 @dataclass(frozen=True)
 class Provenance:
     """Where an episode comes from; `task` groups the episodes that must move together in a bootstrap or a split.
 
-    Of a row that `data augment` made, `stage` says how and `rollout` of which episode.
+    `perspective` is exo or ego, `demonstration` None where nobody said. Of a row that `data augment` made, `stage` says
+    how and `rollout` of which episode.
     """
 
     subset: str = ""
@@ -250,6 +281,8 @@ class Provenance:
     source: str = ""
     stage: str = ""
     rollout: str = ""
+    perspective: str = ""
+    demonstration: bool | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -282,7 +315,7 @@ class Episode:
         """Identify the content: video, instruction, timing and truth, not the file name."""
         shown = (self.clip.order.tobytes(), self.clip.positions.tobytes(), self.clip.fps)
         known = repr(self.label).replace("Label", "Truth", 1)  # the text that identifies a label; results hang on it
-        return digest(self.clip.source.digest, self.instruction, *shown, known)
+        return digest(self.clip.source.digest, self.instruction, *shown, known, *map(repr, self.label.stages))
 
 
 def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, label: Label | None = None) -> Episode:
@@ -302,8 +335,12 @@ def show_only(episode: Episode, keep: Indices) -> Episode:
 
 
 def _picked(episode: Episode, picks: Indices, positions: Positions) -> Episode:
-    progress = episode.label.progress
-    label = episode.label if progress is None else replace(episode.label, progress=tuple(progress[i] for i in picks))
+    label = episode.label
+    if label.progress is not None:
+        label = replace(label, progress=tuple(label.progress[i] for i in picks))
+    if label.stages:
+        stages = (replace(stage, reached=tuple(stage.reached[i] for i in picks)) for stage in label.stages)
+        label = replace(label, stages=tuple(stages))
     return replace(
         episode, clip=replace(episode.clip, order=episode.clip.order[picks], positions=positions), label=label
     )

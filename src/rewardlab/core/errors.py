@@ -29,7 +29,11 @@ class WrongAnswerCount(ModelError):
 
 
 class ModelRaised(ModelError):
-    """A model in a process of its own raised this, in its own words."""
+    """A model in a process of its own raised this, in its own words; `traceback` shows where in its code."""
+
+    def __init__(self, said: str, traceback: str | None = None) -> None:
+        super().__init__(said)
+        self.traceback = traceback
 
 
 class PlanError(RewardlabError):

@@ -32,7 +32,6 @@ from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
 
 if TYPE_CHECKING:
-    import pandas
     import pyarrow
 
 
@@ -48,6 +47,15 @@ class Run:
 
     folder: Path
     store: ObjectStore | None = None  # where everything that is written here goes too
+
+    def __repr__(self) -> str:
+        try:
+            record = self.record
+            done = len(self.trials(("id", "status")))
+            what = f"{record.kind} of {', '.join(record.evaluated)}, {done:,} of {record.trials:,} trials"
+        except (RunError, OSError) as error:
+            what = str(error)
+        return f"Run({self.place!r}: {what})"
 
     @property
     def place(self) -> str:
@@ -79,8 +87,9 @@ class Run:
     def trials(self, columns: Sequence[str] = TRIAL_COLUMNS) -> TrialTable:
         """Return every trial once, ordered by id, so that no result depends on the order of work.
 
-        A part that is damaged, or holds what the plan cannot have made, is refused. With `columns`, among them `id` and
-        `status`, only those are kept in memory: what models said in words can be most of a run.
+        `run.trials().to_pandas()` and `polars.DataFrame(run.trials())` are tables; docs/reference/trials.md says what
+        each column is. A part that is damaged, or holds what the plan cannot have made, is refused. With `columns`,
+        among them `id` and `status`, only those are kept in memory: what models said in words can be most of a run.
         """
         record, parts = self.record, self.parts()
         tables = (read_part(path, record).select(columns) for path in parts)
@@ -98,14 +107,6 @@ class Run:
         whole = (read_part(path, record) for path in parts)
         tables = (part.filter(pc.is_in(part["id"].cast(pa.string()), wanted)) for part in whole)
         return TrialTable(join_parts(tables)).rows() if parts else []
-
-    def to_arrow(self) -> "pyarrow.Table":
-        """Return every trial as an Arrow table, one column per field of Trial."""
-        return self.trials().arrow
-
-    def to_pandas(self) -> "pandas.DataFrame":
-        """Return every trial as a pandas DataFrame; pandas must be installed."""
-        return self.to_arrow().to_pandas()
 
     @property
     def page(self) -> Path:

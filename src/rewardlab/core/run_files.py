@@ -12,11 +12,12 @@ from rewardlab.core.limits import TRIALS_MB
 from rewardlab.core.records import json_digest, record_from_json
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Decision, Expectation, Status, graded_parts
 from rewardlab.core.trial_table import (
-    INFO_COLUMNS,
+    OPTIONAL_COLUMNS,
     TRIAL_COLUMNS,
+    TRIAL_SCHEMA,
     map_pairs,
     trial_schema,
-    with_info_columns,
+    with_optional_columns,
     with_plain_texts,
 )
 
@@ -28,7 +29,7 @@ _PROVENANCE_KEYS = ("command", "episodes", "trials", "skipped", "versions", "cre
 _PER_MODEL_KEYS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
 _KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_PER_MODEL_KEYS, *_PROVENANCE_KEYS))
 INSTRUCTION = "{instruction}"  # in a recorded prompt, the place of the instruction of a trial
-SETTINGS = ("data", "perturbations", "frames", "seed", "limit")
+SETTINGS = ("data", "perturbations", "frames", "seed", "limit", "demonstrations", "stages")
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class RunSettings:
     frames: str
     seed: int
     limit: int | None
+    demonstrations: bool | None  # None where the command has no such setting
+    stages: bool | None = None  # whether stages were asked about too; None where the command cannot
 
 
 @dataclass(frozen=True)
@@ -185,7 +188,7 @@ _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown",
 _RANGES = {  # of numbers that are not null
     ("from 1 to 5", 1, 5): ("level", "truth_level", "uncalibrated_level"),
     ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability"),
-    ("0 or more", 0, 1e15): ("disagreement", "input_tokens", "output_tokens", "cost"),
+    ("0 or more", 0, 1e15): ("disagreement", "skipped_members", "input_tokens", "output_tokens", "cost"),
 }
 _BLOCK = 20_000  # trials per validation of lists, which takes ten times the memory of the lists
 Rule = tuple[str, str, Any]  # a column, what it must be, and a mask of the rows where it is
@@ -230,7 +233,7 @@ def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
     for (expected, low, high), columns in _RANGES.items():
         for column in columns:
             yield column, expected, _within(table[column], low, high)
-    for column in ("novelty", "log_probability"):
+    for column in ("novelty", "training_distance", "distance_limit", "log_probability"):
         yield column, "a finite number", pc.fill_null(pc.is_finite(table[column]), True)
 
 
@@ -256,6 +259,7 @@ def _list_rules(table: "pyarrow.Table") -> Iterator[Rule]:
     yield "probabilities", "numbers from 0 to 1", _each(table, "probabilities", lambda x: _within(x, 0, 1))
     for column in ("progress", "truth_progress"):
         yield column, "finite numbers", _each(table, column, lambda x: pc.fill_null(pc.is_finite(x), False))
+    yield "truth_stages", "0 or 1", _each(table, "truth_stages", lambda x: _within(x, 0, 1))
     yield "shown", "indices of frames", _each(table, "shown", lambda x: _within(x, 0, 2**31 - 1))
     yield "prediction_set", "levels from 1 to 5", _each(table, "prediction_set", lambda x: _within(x, 1, 5))
     for column in ("member_levels", "frame_quality", "guard_shift"):
@@ -303,6 +307,7 @@ def _each(table: "pyarrow.Table", column: str, holds: Callable[[Any], Any]) -> A
 PartKind = Literal["part", "all"]  # some trials as they were scored, or all of the run
 _NAME = re.compile(r"(?:part|all)-([0-9a-f]{32})\.parquet")
 _PLAN = b"rewardlab.plan"  # key of the digest of the plan in the Parquet metadata
+_SCHEMA = b"rewardlab.trial_schema"  # key of the version of the columns; files without it have version 1
 _ROW_GROUP = 100_000  # trials
 
 
@@ -312,7 +317,7 @@ def encode_part(table: "pyarrow.Table", plan_digest: str) -> bytes:
     import pyarrow.parquet as pq
 
     sink = pa.BufferOutputStream()
-    bound = table.replace_schema_metadata({_PLAN: plan_digest.encode()})
+    bound = table.replace_schema_metadata({_PLAN: plan_digest.encode(), _SCHEMA: str(TRIAL_SCHEMA).encode()})
     schema = with_plain_texts(bound.slice(0, 0)).schema
     with pq.ParquetWriter(sink, schema, compression="zstd", write_page_checksum=True) as writer:
         for start in range(0, table.num_rows, _ROW_GROUP):  # only so many trials are written out at a time
@@ -370,7 +375,12 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     schema = pq.read_schema(pa.BufferReader(data))
     if (schema.metadata or {}).get(_PLAN) != record.plan_digest.encode():
         raise ValueError("it belongs to a run with another plan")
-    known = {*TRIAL_COLUMNS} - {*INFO_COLUMNS} | {*schema.names}  # runs of earlier versions lack columns of info
+    version = (schema.metadata or {}).get(_SCHEMA, b"1").decode("utf-8", "replace")
+    if version != str(TRIAL_SCHEMA):
+        raise ValueError(
+            f"its trials have schema {version[:20]}, and this version reads {TRIAL_SCHEMA}; upgrade rewardlab"
+        )
+    known = {*TRIAL_COLUMNS} - {*OPTIONAL_COLUMNS} | {*schema.names}  # runs of earlier versions lack some
     expected = pa.schema([field for field in trial_schema() if field.name in known])
     if not schema.equals(expected):
         raise ValueError(f"its columns are not those of trials: {_difference(schema, expected)}")
@@ -387,7 +397,7 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     for place, column in enumerate(schema):
         if pa.types.is_map(column.type):  # Arrow cannot unify dictionaries inside maps
             table = table.set_column(place, column.name, table[place].cast(column.type))
-    return with_info_columns(table)
+    return with_optional_columns(table)
 
 
 def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:

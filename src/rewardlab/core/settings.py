@@ -373,6 +373,7 @@ FramePolicyText = Annotated[str, Help("frames shown to the model: uniform:N, fps
 Seed = Annotated[int, Help("seed of everything that is random", more=True)]
 Limit = Annotated[int | None, Help("use only N episodes, drawn over tasks and levels")]
 SkipInvalid = Annotated[bool, Help("skip rows and videos with problems instead of stopping")]
+Demonstrations = Annotated[bool, Help("count episodes that state no outcome as successful demonstrations")]
 Names = Annotated[
     str | Sequence[str], Help("short names of the models in tables and pages, in order", metavar="NAME", more=True)
 ]
@@ -420,12 +421,16 @@ class Scoring:
 
     batch_size: Annotated[int, Help("episodes given to a model at once", more=True)] = 8
     timeout: Annotated[float, Help("seconds a model may take for one batch", more=True)] = 120.0
-    load_timeout: Annotated[float, Help("seconds the models may take to load", more=True)] = 900.0
+    load_timeout: Annotated[
+        float | None,
+        Help("seconds the models may take to load, or a server to start (default: 900, and 2 for a server)", more=True),
+    ] = None
     max_restarts: Annotated[int, Help("stop when worker processes crashed more than N times", more=True)] = 100
     max_failures: Annotated[
         int, Help("stop if a model fails its first N trials for one reason; 0 never stops", more=True)
     ] = 20
     retry_failures: Annotated[bool, Help("score failed trials of an earlier attempt again", more=True)] = False
+    fail_fast: Annotated[bool, Help("stop at the first failed trial, and exit with 3", more=True)] = False
 
     def __post_init__(self) -> None:
         _check_fields(self)
@@ -434,7 +439,7 @@ class Scoring:
         if self.max_restarts < 0 or self.max_failures < 0:
             given = f"{self.max_restarts} and {self.max_failures}"
             raise PlanError(f"max-restarts and max-failures must be 0 or more, got {given}")
-        timeouts = (self.timeout, self.load_timeout)
+        timeouts = [seconds for seconds in (self.timeout, self.load_timeout) if seconds is not None]
         if not all(0 < seconds < math.inf for seconds in timeouts):
             raise PlanError(f"timeout and load-timeout must be seconds above 0, got {timeouts}")
 

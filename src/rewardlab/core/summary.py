@@ -344,6 +344,12 @@ class Summary:
         return self._calibration_nulls.get((model, category, severity, metric), empty)
 
     @cached_property
+    def labelled(self) -> bool:
+        """Tell whether any clean episode states a true level or a success."""
+        names = ("micro_mae", "success_accuracy")
+        return any(self.clean(model, name).asked for model in self.models for name in names)
+
+    @cached_property
     def unlabelled(self) -> tuple[str, ...]:
         """Return the categories whose episodes have no success label, so that nothing can be certified."""
         return tuple(c.category for c in self.certifiable if not c.clusters)

@@ -165,7 +165,14 @@ def loading(what: str, *, quiet: bool = False) -> Iterator[None]:
 
 _REFRESH_SECONDS = 0.2
 _LINE_SECONDS = 15.0  # how often a line is printed where there is no terminal
-_FIRST_LINE_SECONDS = 2.0  # after which the first one says how long it will take
+_FIRST_LINE_SECONDS = 2.0  # after which the first one is printed
+_LEAST_STEPS, _LEAST_SECONDS = 5, 2.0  # since the first step, before the time left is told
+
+
+def time_text(seconds: float) -> str:
+    """Return a time in the unit in which people say it, such as `3 min`."""
+    unit, size = next(((unit, size) for unit, size in (("h", 3600), ("min", 60)) if seconds >= 2 * size), ("s", 1))
+    return f"{seconds / size:.0f} {unit}"
 
 
 class ProgressBar:
@@ -179,18 +186,17 @@ class ProgressBar:
         self._what, self._quiet, self._at_start = what, quiet, done
         self._note: str | Callable[[], str] = ""
         self._started = time.monotonic()
+        self._first: tuple[float, int] | None = None  # when the first step came, and how many were done then
         self._shown = self._started - _LINE_SECONDS + _FIRST_LINE_SECONDS
         self._bar: rich.progress.Progress | None = None
         self._loading = ExitStack()
         if before and done < total:
             self._loading.enter_context(loading(before, quiet=quiet))
         if sys.stderr.isatty() and not quiet:
-            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+            from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
             columns = (TextColumn(what), BarColumn(16), MofNCompleteColumn(), TextColumn("{task.fields[note]}"))
-            self._bar = Progress(
-                *columns, TimeRemainingColumn(), console=terminal_console(stderr=True), auto_refresh=False
-            )
+            self._bar = Progress(*columns, console=terminal_console(stderr=True), auto_refresh=False)
             self._task = self._bar.add_task("", total=total, completed=done, note="")
 
     def __enter__(self) -> "ProgressBar":
@@ -208,10 +214,21 @@ class ProgressBar:
         """How many were done per second since the start."""
         return (self.done - self._at_start) / max(time.monotonic() - self._started, 1e-9)
 
+    @property
+    def time_left(self) -> str:
+        """Return the time left in words, by what came after the first step; empty before enough came to tell."""
+        if self._first is None:
+            return ""
+        seconds, steps = time.monotonic() - self._first[0], self.done - self._first[1]
+        if steps < _LEAST_STEPS or seconds < _LEAST_SECONDS or self.done >= self.total:
+            return ""
+        return f"{time_text((self.total - self.done) * seconds / steps)} left"
+
     def step(self, done: int, note: str | Callable[[], str] = "") -> None:
         """Show now and then how many are done; a note, or what makes it when it is shown, stays until the next one."""
         self._loading.close()
         self.done, self._note = done, note or self._note
+        self._first = self._first or (time.monotonic(), done)
         self.total = max(self.total, done)  # an attack cannot tell beforehand what will not apply
         pause = _REFRESH_SECONDS if self._bar else _LINE_SECONDS
         if not self._quiet and time.monotonic() - self._shown > pause:
@@ -226,12 +243,10 @@ class ProgressBar:
 
     def _show(self) -> None:
         self._shown = time.monotonic()
-        note = self._note if isinstance(self._note, str) else self._note()
+        note = ", ".join(filter(None, (self._note if isinstance(self._note, str) else self._note(), self.time_left)))
         if self._bar:
             self._bar.start()
             self._bar.update(self._task, completed=self.done, total=self.total, note=note)
             self._bar.refresh()
         elif self.done > self._at_start:
-            left = (self.total - self.done) / self.rate
-            parts = (f"{self._what} {self.done:,} of {self.total:,}", note, f"{left:.0f} s left")
-            print(", ".join(filter(None, parts)), file=sys.stderr)
+            print(", ".join(filter(None, (f"{self._what} {self.done:,} of {self.total:,}", note))), file=sys.stderr)

@@ -2,11 +2,14 @@
 
 import math
 import re
+import traceback
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from numbers import Real
+from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rewardlab.core.errors import ModelError, ModelRaised
+from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError
 from rewardlab.core.limits import ANSWER_CHARACTERS
 
 Category = Literal["visual", "semantic", "temporal", "domain", "pair"]
@@ -15,6 +18,8 @@ Status = Literal["scored", "failed", "dropped"]
 Decision = Literal["pass", "hold", "fallback", "abstain"]  # of a guard
 
 _MAX_REASON = 2_000  # characters of an error that are kept
+_MAX_TRACEBACK = 6_000  # characters, of its end
+_PACKAGE = Path(__file__).parents[1]
 _MAX_TOKENS = 10**15
 SEVERITIES = (0, 1, 2, 3, 4)
 SUCCESS_LEVEL = 5  # the level of the rubric at which the task is done
@@ -26,10 +31,10 @@ CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", 
 class GuardVerdict:
     """What a guard decided: the answer passes, is held at level 4, is a fallback model's, or is withheld."""
 
-    decision: Decision
+    decision: Decision  # what became of the answer: pass, hold, fallback or abstain
     risk: float  # estimated probability that a claimed success is false
-    success_probability: float | None = None  # as the guarded model gave it
-    shift: dict[str, float] = field(default_factory=dict, hash=False)  # from reference data, in standard deviations
+    success_probability: float | None = None  # probability of success, as the guarded model gave it
+    shift: dict[str, float] = field(default_factory=dict, hash=False)  # distances from reference data, in deviations
 
 
 @dataclass(frozen=True)
@@ -37,19 +42,24 @@ class ScoreInfo:
     """What is known about an answer beside the answer; None or empty where nothing is known."""
 
     prediction_set: tuple[int, ...] | None = None  # levels that hold the true one with probability `set_coverage`
-    set_coverage: float | None = None
-    novelty: float | None = None  # distance of the clip from the training data of the model
-    unfamiliar: bool | None = None  # whether the clip is unlike anything that the model was trained on
+    set_coverage: float | None = None  # share of clips whose true level is in the set
+    novelty: float | None = None  # distance of the clip, as the model reads it, from its training data
+    unfamiliar: bool | None = None  # whether the clip is unlike the training data of the model
+    training_distance: float | None = None  # distance of the clip that decides this
+    distance_limit: float | None = None  # above this training distance a clip is unfamiliar
+    unfamiliar_because: str | None = None  # what is unlike training, where it is not the distance
     disagreement: float | None = None  # standard deviation of the levels of the members of an ensemble
     uncalibrated_level: float | None = None  # the level before a calibration
-    member_levels: dict[str, float] = field(default_factory=dict, hash=False)  # of an ensemble
+    member_levels: dict[str, float] = field(default_factory=dict, hash=False)  # levels of the members of an ensemble
     member_failures: dict[str, str] = field(default_factory=dict, hash=False)  # why members gave no level
+    skipped_members: int | None = None  # members that an ensemble with early exit did not ask
     frame_quality: dict[str, float] = field(default_factory=dict, hash=False)  # measured when a guard is fitted
     precision: str | None = None  # numeric mode, where it is not float32
-    input_tokens: int | None = None  # that a server counted for this answer
-    output_tokens: int | None = None
-    cost: float | None = None  # in the currency of the model's prices
+    input_tokens: int | None = None  # tokens that a server read for this answer
+    output_tokens: int | None = None  # tokens that a server wrote for this answer
+    cost: float | None = None  # of the answer, in the currency of the model's prices
     log_probability: float | None = None  # of the one answer that a protocol asks about, such as TOPReward's True
+    normalised_instruction: str | None = None  # instruction that the model saw in place of the one given
     guard: GuardVerdict | None = None
 
 
@@ -69,23 +79,34 @@ class Score:
 
 @dataclass(frozen=True)
 class Failure:
-    """A model gave no usable answer; nothing stands in for it. `raw` is what it said, if it said anything."""
+    """A model gave no usable answer; nothing stands in for it. `raw` is what it said, if it said anything.
+
+    `traceback` shows where the model's code raised; it stays on this machine: no server sends it.
+    """
 
     reason: str
     raw: str | None = None
     info: ScoreInfo = ScoreInfo()
+    traceback: str | None = None
 
 
 Answer = Score | Failure
 
 
 def validate_answer(answer: object, shown_frames: int) -> Answer:
-    """Return the answer if it keeps the contract, else the Failure that says how it broke it."""
+    """Return the answer if it keeps the contract, else the Failure that says how it broke it; a number is a level."""
     try:
         if isinstance(answer, Failure):
-            return Failure(_bounded(answer.reason), _text_or_none(answer.raw), checked_info(answer.info))
+            return Failure(
+                _bounded(answer.reason),
+                _text_or_none(answer.raw),
+                checked_info(answer.info),
+                _text_or_none(answer.traceback),
+            )
+        if isinstance(answer, Real) and not isinstance(answer, bool):
+            answer = Score(float(answer))
         if not isinstance(answer, Score):
-            return Failure(f"expected a Score or a Failure, got {type(answer).__name__}")
+            return Failure(f"expected a Score, a number from 1 to 5 or a Failure, got {type(answer).__name__}")
         return _checked_score(answer, shown_frames)
     except Exception as error:  # what a model puts into an answer may be an object of any kind
         return failure_of(error, with_type=not isinstance(error, ModelError | TypeError | ValueError))
@@ -93,7 +114,24 @@ def validate_answer(answer: object, shown_frames: int) -> Answer:
 
 def failure_of(error: BaseException, *, with_type: bool = True) -> Failure:
     """Return the Failure of a model that raised this."""
-    return Failure(error_text(error, with_type=with_type and not isinstance(error, ModelRaised)))
+    said = error_text(error, with_type=with_type and not isinstance(error, ModelRaised))
+    return Failure(said, traceback=error_traceback(error))
+
+
+def error_traceback(error: BaseException) -> str | None:
+    """Return the traceback from the model's own code on; None for an error that rewardlab raises on purpose."""
+    if isinstance(error, ModelRaised):
+        return error.traceback
+    if isinstance(error, RewardlabError):
+        return None
+    own = error.__traceback__
+    while own is not None and Path(own.tb_frame.f_code.co_filename).is_relative_to(_PACKAGE):
+        own = own.tb_next
+    try:
+        lines = traceback.format_exception(type(error), error, own or error.__traceback__)
+    except Exception:  # its class is the model's own, and may do anything
+        return None
+    return _printable("".join(lines).rstrip())[-_MAX_TRACEBACK:]
 
 
 def error_text(error: BaseException, *, with_type: bool = False) -> str:
@@ -146,16 +184,21 @@ def checked_info(info: object) -> ScoreInfo:
         _number_or_none("set_coverage", info.set_coverage, 0, 1),
         _number_or_none("novelty", info.novelty),
         _flag_or_none("unfamiliar", info.unfamiliar),
+        _number_or_none("training_distance", info.training_distance),
+        _number_or_none("distance_limit", info.distance_limit),
+        _text_or_none(info.unfamiliar_because),
         _number_or_none("disagreement", info.disagreement, 0, 4),
         _number_or_none("uncalibrated_level", info.uncalibrated_level, 1, 5),
         _numbers("member_levels", info.member_levels, 1, 5),
         {name: _bounded(reason) for name, reason in _named("member_failures", info.member_failures).items()},
+        _count_or_none("skipped_members", info.skipped_members),
         _numbers("frame_quality", info.frame_quality),
         _text_or_none(info.precision),
         _count_or_none("input_tokens", info.input_tokens),
         _count_or_none("output_tokens", info.output_tokens),
         _number_or_none("cost", info.cost, 0, 1e15),
         _number_or_none("log_probability", info.log_probability),
+        _text_or_none(info.normalised_instruction),
         None if info.guard is None else _checked_verdict(info.guard),
     )
 
@@ -239,14 +282,34 @@ def _known_fields(kind: type[ScoreInfo] | type[GuardVerdict], content: object) -
     return {each.name: content[each.name] for each in fields(kind) if each.name in content}
 
 
+def trust_sentence(info: ScoreInfo) -> str:
+    """Return in plain words whether the clip is like the model's training data; empty where the model cannot tell."""
+    if info.unfamiliar is None:
+        return ""
+    distance, limit = info.training_distance, info.distance_limit
+    facts = "" if distance is None or limit is None else f" (distance {distance:.2f}, limit {limit:.2f})"
+    if not info.unfamiliar:
+        return f"within its training data{facts}"
+    if info.unfamiliar_because:
+        facts = f" ({info.unfamiliar_because})"
+    return f"unlike its training data{facts}: do not use this answer"
+
+
+_IN_SENTENCE = ("set_coverage", "unfamiliar", "training_distance", "distance_limit", "unfamiliar_because")
+
+
 def describe_info(info: ScoreInfo) -> str:
-    """Return what is known in one line of text, for people; empty where nothing is."""
-    parts = ["unlike anything it was trained on"] if info.unfamiliar else []
+    """Return what is known in one line of text, for people, but for the `trust_sentence`; empty where nothing is."""
+    parts = []
     if info.prediction_set is not None:
-        coverage = "" if info.set_coverage is None else f" ({100 * info.set_coverage:g}% coverage)"
-        parts.append(f"prediction set {', '.join(map(str, info.prediction_set))}{coverage}")
+        share = (
+            "" if info.set_coverage is None else f" in {100 * info.set_coverage:g} % of clips like its training data"
+        )
+        parts.append(f"prediction set {', '.join(map(str, info.prediction_set))} (holds the true level{share})")
+    if info.novelty is not None:
+        parts.append(f"novelty {info.novelty:.4g} (higher is less certain)")
     for name, value in vars(info).items():
-        if isinstance(value, float | int | str) and name not in ("set_coverage", "unfamiliar"):
+        if isinstance(value, float | int | str) and name not in (*_IN_SENTENCE, "novelty"):
             parts.append(f"{name.replace('_', ' ')} {f'{value:.4g}' if isinstance(value, float) else value}")
     if info.member_levels or info.member_failures:
         levels = [f"{name} {level:g}" for name, level in info.member_levels.items()]
@@ -260,30 +323,34 @@ def describe_info(info: ScoreInfo) -> str:
 class Trial:
     """One episode under one perturbation at one severity, scored by one model: what was expected and what came."""
 
-    id: str
-    model: str
-    episode: str
-    video: str
-    subset: str
-    task: str
-    perturbation: str
-    category: str
-    severity: int
-    seed: int
-    expectation: Expectation
-    truth_level: int | None
-    truth_success: bool | None
-    truth_progress: tuple[float, ...] | None
-    instruction: str
-    shown: tuple[int, ...]
-    frames_hash: str
-    status: Status
-    level: float | None = None
-    probabilities: tuple[float, ...] | None = None
-    progress: tuple[float, ...] | None = None
-    raw: str | None = None
-    reason: str | None = None
-    seconds: float = 0.0
+    id: str  # content address: model, episode, perturbation, severity, seed and frames make it
+    model: str  # model string, without options about speed
+    episode: str  # id of the episode in its dataset
+    video: str  # digest of the video file
+    subset: str  # part of the dataset, such as its source; metrics average over subsets
+    task: str  # task of the episode; episodes of a task are resampled together
+    perturbation: str  # name of the perturbation; `clean` for none
+    category: str  # visual, semantic, temporal, domain or pair; `clean` for none
+    severity: int  # 0 (clean) to 4
+    seed: int  # seed of the run
+    expectation: Expectation  # what a sound model must do: same, lower, relabel, reversed; or undefined
+    truth_level: int | None  # true level from 1 to 5
+    truth_success: bool | None  # whether the task is done
+    truth_progress: tuple[float, ...] | None  # true progress at each frame shown
+    instruction: str  # what the robot was asked to do, as shown to the model
+    shown: tuple[int, ...]  # indices of the frames shown
+    frames_hash: str  # digest of the frames shown; empty where none could be made
+    status: Status  # scored, failed (the model gave no answer) or dropped (the perturbation does not apply)
+    level: float | None = None  # the model's level from 1 to 5
+    probabilities: tuple[float, ...] | None = None  # the model's probabilities of the five levels
+    progress: tuple[float, ...] | None = None  # the model's progress at each frame shown; 1 is done
+    raw: str | None = None  # what a language model said
+    reason: str | None = None  # why the trial failed or was dropped
+    traceback: str | None = None  # where the model's code raised
+    seconds: float = 0.0  # time of the model: its share of the batch
+    embodiment: str | None = None  # the robot, where it is stated
+    perspective: str | None = None  # the camera, where it is stated
+    truth_stages: tuple[int, ...] | None = None  # stage after stage, at each frame shown: done (1) or not (0)
     info: ScoreInfo = ScoreInfo()
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
 
 if TYPE_CHECKING:
+    import pandas
     import pyarrow
 
 
@@ -78,6 +79,8 @@ def _order(ids: "pyarrow.ChunkedArray", status: "pyarrow.ChunkedArray") -> "pyar
 class TrialTable:
     """Many trials as columns; missing numbers are nan. Metrics read this.
 
+    pandas, Polars and whatever reads Arrow take it: `to_pandas()`, `polars.DataFrame(trials)`.
+
     `where` gives a view: it shares the source and the columns read so far, so that thousands of subsets cost little.
     """
 
@@ -89,6 +92,19 @@ class TrialTable:
     def arrow(self) -> "pyarrow.Table":
         """Return the trials as an Arrow table of their own."""
         return with_plain_texts(self._own())
+
+    def to_pandas(self) -> "pandas.DataFrame":
+        """Return the trials as a pandas DataFrame; pandas must be installed."""
+        return self.arrow.to_pandas()
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return the trials as other libraries read them: `polars.DataFrame(trials)`, or DuckDB."""
+        return self.arrow.__arrow_c_stream__(requested_schema)
+
+    def __repr__(self) -> str:
+        return (
+            f"TrialTable({len(self):,} trials, {self.source.num_columns} columns; to_pandas() or polars.DataFrame(it))"
+        )
 
     def __len__(self) -> int:
         return int(self.source.num_rows) if self.row_indices is None else len(self.row_indices)
@@ -200,20 +216,20 @@ class TrialTable:
 
 # The digest of trials: the same for the same results, in whatever files they stand and however long they took.
 
-_NO_RESULT = "seconds"  # differs from one attempt to the next
+_NO_RESULT = ("seconds", "traceback")  # differ from one attempt, or machine, to the next
 
 
 def trials_digest(trials: TrialTable) -> str:
-    """Return the SHA-256 of every column but the seconds, in the order of the trials.
+    """Return the SHA-256 of every column but the seconds and tracebacks, in the order of the trials.
 
-    A column of info that is missing everywhere does not count: an earlier run, which has none, keeps its digest.
+    An optional column that is missing everywhere does not count: an earlier run, which has none, keeps its digest.
     """
     import pyarrow as pa
 
     hasher = sha256()
     for name in trials.source.column_names:
-        unknown = name in INFO_COLUMNS and trials.source[name].null_count == trials.source.num_rows
-        if name != _NO_RESULT and not unknown:
+        unknown = name in OPTIONAL_COLUMNS and trials.source[name].null_count == trials.source.num_rows
+        if name not in _NO_RESULT and not unknown:
             column = trials.select([name]).arrow[name].combine_chunks()  # one at a time: written out, they are large
             hasher.update(f"{name} {column.type} {len(trials)};".encode())
             _update(hasher, column, pa)
@@ -252,6 +268,9 @@ def map_pairs(column: "pyarrow.MapArray") -> "pyarrow.ListArray":
     return column.cast(pa.list_(pair))
 
 
+TRIAL_SCHEMA = (
+    1  # version of the columns, in the metadata of every file; docs/reference/trials.md says what it promises
+)
 _BLOCK = 50_000  # trials held at a time where each takes much memory
 _MAPS = ("member_levels", "member_failures", "frame_quality", "guard_shift")  # values by name
 _OF_GUARD = "guard_"  # before the fields of a guard's verdict
@@ -259,9 +278,16 @@ INFO_COLUMNS = (
     *(f.name for f in fields(ScoreInfo) if f.name != "guard"),
     *(_OF_GUARD + f.name for f in fields(GuardVerdict)),
 )
+OPTIONAL_COLUMNS = (
+    "traceback",
+    "truth_stages",
+    "embodiment",
+    "perspective",
+    *INFO_COLUMNS,
+)  # that runs of earlier versions may lack
 TRIAL_COLUMNS = (*(f.name for f in fields(Trial) if f.name != "info"), *INFO_COLUMNS)
 # What metrics read. What models said in words can be most of a run.
-METRIC_COLUMNS = tuple(name for name in TRIAL_COLUMNS if name not in ("raw", *INFO_COLUMNS))
+METRIC_COLUMNS = tuple(name for name in TRIAL_COLUMNS if name not in ("raw", "traceback", *INFO_COLUMNS))
 
 
 def trial_schema() -> "pyarrow.Schema":
@@ -275,6 +301,7 @@ def trial_schema() -> "pyarrow.Schema":
         "truth_level": pa.int8(),
         **dict.fromkeys(("truth_success", "unfamiliar"), pa.bool_()),
         "truth_progress": numbers,
+        "truth_stages": pa.list_(pa.int8()),
         "shown": pa.list_(pa.int32()),
         "level": pa.float64(),
         "probabilities": numbers,
@@ -285,8 +312,9 @@ def trial_schema() -> "pyarrow.Schema":
         "member_failures": pa.map_(pa.string(), pa.string()),
         "frame_quality": numbers_by_name,
         "guard_shift": numbers_by_name,
-        **dict.fromkeys(("input_tokens", "output_tokens"), pa.int64()),
-        **dict.fromkeys(("set_coverage", "novelty", "disagreement", "uncalibrated_level"), pa.float64()),
+        **dict.fromkeys(("input_tokens", "output_tokens", "skipped_members"), pa.int64()),
+        **dict.fromkeys(("set_coverage", "novelty", "training_distance", "distance_limit"), pa.float64()),
+        **dict.fromkeys(("disagreement", "uncalibrated_level"), pa.float64()),
         **dict.fromkeys(("cost", "log_probability", "guard_risk", "guard_success_probability"), pa.float64()),
     }
     return pa.schema([(name, types.get(name, pa.string())) for name in TRIAL_COLUMNS])
@@ -300,13 +328,13 @@ def to_arrow(trials: Sequence[Trial]) -> "pyarrow.Table":
     return pa.table({name: [row.get(name) for row in rows] for name in TRIAL_COLUMNS}, schema=trial_schema())
 
 
-def with_info_columns(table: "pyarrow.Table") -> "pyarrow.Table":
-    """Return trials that were read from a file with every column of info; those that it lacks are missing values."""
+def with_optional_columns(table: "pyarrow.Table") -> "pyarrow.Table":
+    """Return trials that were read from a file with every optional column; those that it lacks are missing values."""
     import pyarrow as pa
 
     schema, texts = trial_schema(), pa.dictionary(pa.int32(), pa.string())  # as texts are read
     for place, name in enumerate(TRIAL_COLUMNS):
-        if name in INFO_COLUMNS and name not in table.column_names:
+        if name in OPTIONAL_COLUMNS and name not in table.column_names:
             kind = schema.field(name).type
             missing = pa.nulls(table.num_rows, texts if pa.types.is_string(kind) else kind)
             table = table.add_column(place, name, missing)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from rewardlab.core.catalog import Catalog, did_you_mean, load_object, quoted
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.settings import Data
+from rewardlab.core.settings import Data, Demonstrations
 from rewardlab.data.contract import Contents, Problem, Reader
 from rewardlab.data.envlogger import ENVLOGGER
 from rewardlab.data.hdf5 import HDF5
@@ -25,6 +25,7 @@ from rewardlab.data.rlds import RLDS
 from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
 from rewardlab.data.safe_files import few, video_names
+from rewardlab.data.sources import describe_contents
 from rewardlab.data.table import TABLE
 from rewardlab.data.video import VIDEO, check_videos
 
@@ -67,31 +68,34 @@ DATASETS = {  # shipped in the package, usable by name
 _EVERY = (ROBOREWARD, LEROBOT, RLDS, ENVLOGGER, HDF5, ROBOARENA, TABLE, IMAGES, VIDEO)
 
 
-def open_dataset(data: str | Path) -> Contents:
+def open_dataset(data: str | Path, *, demonstrations: bool = False) -> Contents:
     """Return the valid episodes and every problem of a dataset folder, a shipped name such as sample, or hub:NAME.
 
-    No frame is decoded; `data_check` does that.
+    An episode that states no outcome is a success if it is a demonstration: `demonstrations` says so of all, its row or
+    its source in the registry of one. No frame is decoded; `data_check` does that.
     """
     name, camera = split_camera(str(data))
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
             if not camera:
-                return reader.read(folder)
-            return (
-                reader.read_camera(folder, camera) if reader.read_camera else only_camera(reader.read(folder), camera)
-            )
+                contents = reader.read(folder)
+            elif reader.read_camera:
+                contents = reader.read_camera(folder, camera)
+            else:
+                contents = only_camera(reader.read(folder), camera)
+            return describe_contents(contents, demonstrations=demonstrations)
     raise DataError(_unrecognised(folder, readers))
 
 
-def data_check(data: Data) -> Contents:
+def data_check(data: Data, *, demonstrations: Demonstrations = False) -> Contents:
     """List every problem of a dataset with its place; every frame of every video is decoded.
 
     Examples:
         rewardlab data check sample
-        rewardlab data check lerobot:my_dataset@all
+        rewardlab data check lerobot:demos@all
     """
-    return check_videos(open_dataset(data))
+    return check_videos(open_dataset(data, demonstrations=demonstrations))
 
 
 def dataset_notes(data: str | Path) -> tuple[Problem, ...]:

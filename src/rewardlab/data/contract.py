@@ -23,10 +23,14 @@ class Problem:
 
 @dataclass(frozen=True)
 class Contents:
-    """What a dataset folder holds: the valid episodes and every problem."""
+    """What a dataset folder holds: the valid episodes and every problem.
+
+    `assumed_successes` are the episodes, by id, that state no outcome and succeed because they are demonstrations.
+    """
 
     episodes: tuple[Episode, ...]
     problems: tuple[Problem, ...]
+    assumed_successes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

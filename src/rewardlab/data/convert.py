@@ -20,7 +20,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.episode import Episode, rearrange
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import digest, rng_for
-from rewardlab.core.settings import Help, Seed, SkipInvalid, recorded, several
+from rewardlab.core.settings import Demonstrations, Help, Seed, SkipInvalid, recorded, several
 from rewardlab.core.storage import append_to_journal, atomic_write, read_journal, writable
 from rewardlab.data import data_check, open_dataset
 from rewardlab.data.contract import Batch, Problem, Rollout, Writer
@@ -58,6 +58,7 @@ def data_convert(
         str | Sequence[str], Help("fractions such as train=0.8,test=0.2; no task is in two splits", metavar="NAME=X")
     ] = (),
     keep_duplicates: Annotated[bool, Help("keep rollouts that repeat the video and task of another")] = False,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     seed: Seed = 0,
 ) -> Conversion:
@@ -66,8 +67,8 @@ def data_convert(
     With `skip_invalid` every frame is decoded first, and damaged rollouts are left out.
 
     Examples:
-        rewardlab data convert sample my_sample --to lerobot
-        rewardlab data convert lerobot:demos@all demos --splits train=0.8,test=0.2
+        rewardlab data convert sample-sim my_dataset --to lerobot
+        rewardlab data convert lerobot:demos@all my_demos --splits train=0.8,test=0.2
     """
     settings = recorded(data_convert, locals())
     writer, shares = find(WRITERS, to, "layout"), parse_shares(several(splits))
@@ -75,7 +76,7 @@ def data_convert(
         raise PlanError(f"fps must be above 0 and below 1000, got {fps}")
     if sample is not None and sample < 1:
         raise PlanError(f"sample must be at least 1, got {sample}")
-    contents = data_check(data) if skip_invalid else open_dataset(data)
+    contents = (data_check if skip_invalid else open_dataset)(data, demonstrations=demonstrations)
     if contents.problems and not skip_invalid:
         first = "".join(f"\n  {problem}" for problem in contents.problems[:5])
         what = f"{data} has {len(contents.problems)} problems; correct them, or leave them out with --skip-invalid"

@@ -1,6 +1,6 @@
 """LeRobot datasets: Parquet rows beside one video per episode (v2.0, v2.1) or per many episodes (v3.x).
 
-Sections: dataset metadata, ground truth that rewardlab adds, list of episodes, rows of an episode, episodes.
+Sections: dataset metadata, ground truth that rewardlab adds, list of episodes, rows of an episode, subtasks, episodes.
 """
 
 import re
@@ -8,13 +8,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import lru_cache, partial
-from itertools import product
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rewardlab.core.episode import LEVELS, Clip, Episode, Label, Positions, Provenance
+from rewardlab.core.episode import (
+    DONE,
+    LEVELS,
+    NOT_BEGUN,
+    UNDER_WAY,
+    Clip,
+    Episode,
+    Label,
+    Positions,
+    Provenance,
+    Stage,
+)
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.core.records import read_json
@@ -194,6 +205,7 @@ _V2_EPISODES = Path("meta") / "episodes.jsonl"
 _V2_TASKS = Path("meta") / "tasks.jsonl"
 _V3_EPISODES = Path("meta") / "episodes"
 _V3_TASKS = Path("meta") / "tasks.parquet"
+_SUBTASKS = Path("meta") / "subtasks.parquet"
 _V3_FILE_COLUMNS = ("chunk_index", "file_index")  # columns that identify a file
 
 PathValues = Mapping[str, int | str]  # values for the fields of a path template
@@ -265,13 +277,18 @@ def read_tasks(info: DatasetInfo) -> dict[int, str]:
     if not info.is_v3:
         rows = _json_rows(info.folder, _V2_TASKS)
         return {_whole_number(_V2_TASKS, row, "task_index"): str(row.get("task") or "") for row in rows}
-    table = read_table(info.folder, info.folder / _V3_TASKS)
-    texts = [name for name in table.column_names if name != "task_index"]
-    if "task_index" not in table.column_names or not texts:
-        raise DataError(f"{_V3_TASKS}: expected the columns task_index and task, got {shown(table.column_names)}")
-    name = "task" if "task" in texts else texts[0]
-    pairs = zip(column_values(table["task_index"]), column_values(table[name]), strict=True)
-    return {index: text for index, text in pairs if isinstance(index, int) and isinstance(text, str)}
+    return _texts_by_index(info, _V3_TASKS, "task")
+
+
+def _texts_by_index(info: DatasetInfo, name: Path, what: str) -> dict[int, str]:
+    """Return the texts of a table of tasks or subtasks by their index; pandas may have stored them as its own index."""
+    table = read_table(info.folder, info.folder / name)
+    texts = [column for column in table.column_names if column != f"{what}_index"]
+    if f"{what}_index" not in table.column_names or not texts:
+        raise DataError(f"{name}: expected the columns {what}_index and {what}, got {shown(table.column_names)}")
+    text = what if what in texts else texts[0]
+    pairs = zip(column_values(table[f"{what}_index"]), column_values(table[text]), strict=True)
+    return {index: said for index, said in pairs if isinstance(index, int) and isinstance(said, str)}
 
 
 def _json_rows(folder: Path, name: Path) -> Iterator[Mapping[str, object]]:
@@ -300,7 +317,7 @@ def _length(place: Path, length: int) -> int:
 
 # The rows of an episode in a data file: when its frames were taken, its task, and whether it succeeded.
 
-_ROW_COLUMNS = ("timestamp", "task_index", "episode_index", "next.success", "next.reward")
+_ROW_COLUMNS = ("timestamp", "task_index", "episode_index", "next.success", "next.reward", "subtask_index")
 _TICKS_PER_SECOND = 1_000_000
 _MAX_SECONDS = 1e6
 
@@ -315,6 +332,7 @@ class EpisodeRows:
     positions: Positions
     task_index: int
     label: Label
+    subtasks: tuple[int, ...] = ()  # the index of the subtask at each frame, below 0 for none; empty without subtasks
 
 
 def read_rows(path: Path, table: "pyarrow.Table", entry: EpisodeEntry, stated_fps: float) -> EpisodeRows:
@@ -340,7 +358,15 @@ def read_rows(path: Path, table: "pyarrow.Table", entry: EpisodeEntry, stated_fp
         success = bool(_numbers(path, rows, "next.success")[-1])
     elif "next.reward" in rows.column_names:
         success = success_of_rewards(_numbers(path, rows, "next.reward").tolist())
-    return EpisodeRows(path, first, fps, positions, task, label_of_success(success))
+    subtasks: tuple[int, ...] = ()
+    if "subtask_index" in rows.column_names:
+        given = (_first_of(value) for value in column_values(rows["subtask_index"]))
+        subtasks = tuple(value if isinstance(value, int) else -1 for value in given)
+    return EpisodeRows(path, first, fps, positions, task, label_of_success(success), subtasks)
+
+
+def _first_of(value: object) -> object:
+    return value[0] if isinstance(value, list | tuple) and len(value) == 1 else value
 
 
 def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray[np.float64]":
@@ -359,6 +385,31 @@ def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray
         raise DataError(f"{path}: the column {name!r} must hold numbers, got {column.type}") from None
 
 
+# Subtasks: `meta/subtasks.parquet` has their texts, and `subtask_index` says which one each frame shows.
+
+
+def read_subtasks(info: DatasetInfo) -> dict[int, str]:
+    """Return the instruction of every subtask index; empty where the dataset has no subtasks."""
+    return _texts_by_index(info, _SUBTASKS, "subtask") if (info.folder / _SUBTASKS).is_file() else {}
+
+
+def stages_of_subtasks(subtasks: Sequence[int], texts: Mapping[int, str], success: bool | None) -> tuple[Stage, ...]:
+    """Return one stage per stretch of frames of one subtask; it is done where the next stretch begins.
+
+    The last stretch is done in the last frame, unless the episode failed.
+    """
+    edges = [0, *(np.flatnonzero(np.diff(subtasks)) + 1).tolist(), len(subtasks)]
+    found = []
+    for start, stop in pairwise(edges):
+        text = texts.get(subtasks[start], "")
+        if not text.strip():  # no subtask, or one without words
+            continue
+        done = stop - 1 if stop == len(subtasks) and success is not False else stop
+        states = [NOT_BEGUN] * start + [UNDER_WAY] * (done - start) + [DONE] * (len(subtasks) - done)
+        found.append(Stage(bounded_text(text, str(_SUBTASKS)), tuple(states)))
+    return tuple(found)
+
+
 # Episodes: one for each recording and chosen camera.
 
 
@@ -367,6 +418,7 @@ class _Dataset:
 
     def __init__(self, info: DatasetInfo, wanted: str) -> None:
         self.info, self.tasks, self.progress = info, read_tasks(info), read_progress(info.folder)
+        self.subtasks = read_subtasks(info)
         self._table = lru_cache(maxsize=2)(lambda path: read_table(info.folder, path, _ROW_COLUMNS))
         self.videos: dict[Path, VideoFile] = {}
         listed, self.entries = _entries_with_data(info)
@@ -391,7 +443,9 @@ class _Dataset:
         progress = self.progress.get(entry.index)
         if progress is not None and len(progress) != entry.length:
             raise DataError(f"{PROGRESS_FILE}: {len(progress)} rows, but the list of episodes gives {entry.length}")
-        label = replace(entry.label or rows.label, progress=progress)
+        known = entry.label or rows.label
+        stages = stages_of_subtasks(rows.subtasks, self.subtasks, known.success) if rows.subtasks else ()
+        label = replace(known, progress=progress, stages=stages)
         name = episode_id(f"episode_{entry.index:06d}", camera, self.cameras)
         return Episode(name, instruction, clip, label, provenance)
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from rewardlab.core.episode import Episode, Label
@@ -58,7 +59,7 @@ def only_camera(contents: Contents, wanted: str) -> Contents:
     kept = tuple(episode for episode in contents.episodes if episode.provenance.camera == wanted)
     if not kept:
         raise DataError(f"no episode of a camera {wanted!r}; there are {', '.join(names) or 'no named cameras'}")
-    return Contents(kept, contents.problems)
+    return replace(contents, episodes=kept)
 
 
 # Instructions, where the format has no place for them: from a `task.txt` beside the data, or from the words of a name.
@@ -135,6 +136,20 @@ def success_of_rewards(rewards: Sequence[float]) -> bool | None:
         return None
     rewarded = rewards[start : max(len(rewards) - 1, start + 1)]
     return True if {*rewarded} == {rewards[start]} and rewards[-1] in (0, rewards[start]) else None
+
+
+def with_stage_questions(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
+    """Return every episode and, behind it, one question per stage: the same video under the stage's own instruction.
+
+    Nothing but the stage is known of such a question, so that it counts in the metrics of stages alone.
+    """
+    found = []
+    for episode in episodes:
+        found.append(episode)
+        for number, stage in enumerate(episode.label.stages, start=1):
+            name = f"{episode.id}#stage{number}"
+            found.append(replace(episode, id=name, instruction=stage.instruction, label=Label(stages=(stage,))))
+    return tuple(found)
 
 
 def draw_episodes(episodes: Sequence[Episode], limit: int | None, seed: int) -> tuple[Episode, ...]:

@@ -284,7 +284,8 @@ def _episode(
     every = np.arange(len(images))
     clip = Clip(source, every, every, DEFAULT_FPS, 3 * width * height)
     shard = _SHARD.fullmatch(file.name)
-    provenance = Provenance(subset=shard[1] if shard else file.stem, task=task, camera=short_name(camera))
+    dataset = shard[1] if shard else file.stem
+    provenance = Provenance(subset=dataset, task=task, camera=short_name(camera), source=dataset)
     name = episode_id(f"{inside.as_posix()}#{record.number}", camera, cameras)
     return Episode(name, task, clip, _label(features), provenance)
 

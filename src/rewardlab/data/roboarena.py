@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rewardlab.core.episode import Episode, Label, Provenance, level_of_progress
+from rewardlab.core.episode import Episode, Label, Preference, Provenance, level_of_progress
 from rewardlab.core.errors import DataError, require_packages
 from rewardlab.core.limits import JSON_DEPTH, ROW_BYTES
 from rewardlab.data.contract import Contents, Found, Problem, Reader, bounded_contents
@@ -16,7 +16,6 @@ from rewardlab.data.safe_files import open_regular, require_inside, shown
 from rewardlab.data.video import VideoFile
 
 SESSIONS, METADATA = "evaluation_sessions", "metadata.yaml"
-PREFERENCES = "preferences.jsonl"  # where datasets made of dumps keep which of two policies was preferred
 CAMERAS = ("left", "right", "wrist")
 _PERCENT = 100.0
 _SHOULDER = "_shoulder"  # newer dumps call the first two left_shoulder and right_shoulder
@@ -29,6 +28,7 @@ class Rollout:
     folder: Path
     instruction: str
     about: Mapping[str, Any]
+    preference: Preference | None  # of a person who saw the policies A and B, by the name of the session
 
 
 def recognises(folder: Path) -> bool:
@@ -41,26 +41,6 @@ def read_camera(folder: Path, wanted: str) -> Contents:
     if wanted not in ("", ALL_CAMERAS):
         choose_cameras(CAMERAS, wanted.removesuffix(_SHOULDER))
     return bounded_contents(_found(folder, wanted.removesuffix(_SHOULDER)), "rollout")
-
-
-def read_preferences(folder: Path) -> list[dict[str, Any]]:
-    """Return which of the two policies of each session people preferred, by the names of their rollouts, and why."""
-    if not recognises(folder):
-        return []
-    found = []
-    for session in _sessions(folder):
-        with suppress(DataError):  # a session that cannot be read is told as a problem of its episodes
-            stated = read_yaml(folder, session / METADATA)
-            preferred = str(stated.get("preference")).strip().casefold()
-            if preferred not in ("a", "b", "tie"):
-                continue
-            names = {letter: f"{session.name}/{_policy_folder(session, letter.upper()).name}" for letter in ("a", "b")}
-            task, feedback = (
-                str(stated.get(key) or "").strip() for key in ("language_instruction", "longform_feedback")
-            )
-            row = {"session": session.name, "task": bounded_text(task), **names}
-            found.append(row | {"preferred": preferred, "feedback": feedback})
-    return found
 
 
 def notes(folder: Path) -> tuple[Problem, ...]:
@@ -111,7 +91,19 @@ def _rollouts(folder: Path, session: Path) -> list[Rollout]:
     if not isinstance(policies, dict) or not all(isinstance(about, dict) for about in policies.values()):
         raise DataError(f"policies must be a mapping of mappings, got {shown(policies)}")
     task = bounded_text(instruction.strip())
-    return [Rollout(_policy_folder(session, str(letter)), task, about) for letter, about in policies.items()]
+    return [
+        Rollout(_policy_folder(session, str(letter)), task, about, _preference(session.name, str(letter), stated))
+        for letter, about in policies.items()
+    ]
+
+
+def _preference(session: str, letter: str, stated: Mapping[str, Any]) -> Preference | None:
+    """Return what was said of the policies A and B; nothing of others, and where nothing usable was said."""
+    said, own = (str(word).strip().casefold() for word in (stated.get("preference"), letter))
+    if said not in ("a", "b", "tie") or own not in ("a", "b"):
+        return None
+    feedback = bounded_text(str(stated.get("longform_feedback") or "").strip(), "longform_feedback")
+    return Preference(session, "tie" if said == "tie" else "this" if said == own else "other", feedback)
 
 
 def _policy_folder(session: Path, letter: str) -> Path:
@@ -142,7 +134,10 @@ def _episode(folder: Path, rollout: Rollout, camera: str, full: float) -> Episod
     policy = str(rollout.about.get("policy_name") or "")[:100]
     provenance = Provenance("robo_arena", rollout.instruction, "droid", camera, source=policy)
     name = episode_id(f"{rollout.folder.parent.name}/{rollout.folder.name}", camera, list(videos))
-    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), _label(rollout, full), provenance)
+    label, stated = _label(rollout, full), rollout.preference
+    if stated is not None:  # a pair for each camera
+        label = replace(label, preference=replace(stated, pair=f"{stated.pair}@{camera}"))
+    return Episode(name, rollout.instruction, VideoFile(videos[camera]).clip(), label, provenance)
 
 
 def _label(rollout: Rollout, full: float) -> Label:

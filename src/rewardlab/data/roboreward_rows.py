@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from rewardlab.core.episode import LEVELS, Episode, Label, Provenance
+from rewardlab.core.episode import DONE, LEVELS, NOT_BEGUN, UNDER_WAY, Episode, Label, Preference, Provenance, Stage
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES
 from rewardlab.core.records import parse_json
@@ -17,13 +17,15 @@ from rewardlab.core.settings import Help
 from rewardlab.data.contract import Problem
 from rewardlab.data.reading import bounded_text, task_in
 from rewardlab.data.safe_files import few, path_inside, shown, video_names
+from rewardlab.data.sources import is_demonstration
 
 Row = dict[str, object]
 
 METADATA = "metadata.jsonl"  # where the rows are
 KEYS = (  # all that is read of a row
-    *("file_name", "task", "reward", "success", "progress", "fps", "task_id"),
-    *("embodiment", "camera", "license", "source", "world", "original_task", "provenance"),
+    *("file_name", "task", "reward", "success", "progress", "stages", "preference", "fps", "task_id"),
+    *("embodiment", "perspective", "camera", "license", "source", "demonstration"),
+    *("world", "original_task", "provenance"),
 )
 OTHER_WORDS = {  # what others call them
     **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip", "frames"), "file_name"),
@@ -100,7 +102,8 @@ def label_of(name: str, row: Row, count: int) -> Label:
         raise DataError(f"{name}: success is {success} but reward is {level}; only reward 5 is a success")
     if success is None and level is not None:
         success = level == 5
-    return Label(5 if success else level, success, _progress(name, progress, count))
+    stages = stages_of(name, row["stages"], count) if row.get("stages") is not None else ()
+    return Label(5 if success else level, success, _progress(name, progress, count), stages, _preference(name, row))
 
 
 def fps_of(name: str, row: Row) -> float | None:
@@ -118,14 +121,23 @@ def valid_fps(name: str, fps: object) -> float:
 def provenance_of(name: str, row: Row) -> Provenance:
     """Return where the episode comes from."""
     parts = PurePosixPath(name).parts
-    keys = ("embodiment", "camera", "license", "source")
+    keys = ("embodiment", "perspective", "camera", "license", "source")
     words = {key: bounded_text(str(row.get(key) or ""), f"{name}: {key}") for key in keys}
     task = bounded_text(str(row.get("task_id") or row.get("original_task") or row["task"]), f"{name}: task_id")
     found = row.get("provenance")
     made = found if isinstance(found, dict) else {}
     for key, theirs in (("stage", "stage"), ("rollout", "source_episode")):
         words[key] = bounded_text(str(made.get(theirs) or ""), f"{name}: provenance")
-    return Provenance(subset=parts[0] if len(parts) > 1 else "", task=task, **words)
+    subset = parts[0] if len(parts) > 1 else ""
+    return Provenance(subset=subset, task=task, demonstration=demonstration_of(name, row), **words)
+
+
+def demonstration_of(name: str, row: Row) -> bool | None:
+    """Return whether the row says that its episode is a demonstration; None where it does not say."""
+    stated = row.get("demonstration")
+    if stated is not None and not isinstance(stated, bool):
+        raise DataError(f"{name}: demonstration must be true or false, got {shown(stated)}")
+    return stated
 
 
 def sim_state_of(folder: Path, name: str, row: Row) -> Row | None:
@@ -147,14 +159,79 @@ def row_of(episode: Episode, file_name: str) -> Row:
         "reward": label.level,
         "success": label.success,
         "progress": list(label.progress) if label.progress is not None else None,
+        "stages": [stage_row(stage) for stage in label.stages] or None,
+        "preference": None if label.preference is None else _without_blanks(asdict(label.preference)),
         "fps": clip.fps if clip.is_even else None,
         "task_id": provenance.task if provenance.task != episode.instruction else None,
         "embodiment": provenance.embodiment,
+        "perspective": provenance.perspective,
         "camera": provenance.camera,
         "license": provenance.license,
         "source": provenance.source,
+        "demonstration": provenance.demonstration,
     }
+    if provenance.stage:  # the row that `data augment` made or took
+        row |= {"original_task": provenance.task, "provenance": _provenance_row(episode)}
+    return _without_blanks(row)
+
+
+def _without_blanks(row: Row) -> Row:
     return {key: value for key, value in row.items() if value not in (None, "")}
+
+
+def _provenance_row(episode: Episode) -> Row:
+    """Return how a row was made and of which episode, as `data augment` reads it; verdicts stay with its own files."""
+    about = episode.provenance
+    return {
+        "row": digest(about.stage, about.rollout, episode.instruction),
+        "source_episode": about.rollout or episode.id,
+        "stage": about.stage,
+        "history": [],
+        "verdicts": [],
+        "license": about.license or "unstated",
+    }
+
+
+# Stages: a list of {instruction, start, end, undone}. The last three are frames: where it begins, the first at which it
+# is done, and the first at which it is undone again; null for never.
+
+
+def stages_of(name: str, stages: object, count: int) -> tuple[Stage, ...]:
+    """Return the stages of a long task from its row; `count` is how many frames the video has."""
+    if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
+        raise DataError(f"{name}: stages must be a list of {{instruction, start, end, undone}}, got {shown(stages)}")
+    found = []
+    for stage in stages:
+        text = stage.get("instruction")
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{name}: a stage needs an instruction, a non-empty text, got {shown(text)}")
+        frames = [stage.get(key) for key in ("start", "end", "undone")]
+        if not all(frame is None or (type(frame) is int and 0 <= frame < count) for frame in frames):
+            raise DataError(f"{name}: start, end and undone of a stage must be frames from 0 to {count - 1}, or null")
+        known = [frame for frame in frames if frame is not None]
+        if known != sorted(known) or (frames[2] is not None and frames[1] in (None, frames[2])):
+            raise DataError(f"{name}: a stage starts before it ends, and ends before it is undone, got {shown(stage)}")
+        found.append(Stage(bounded_text(text, f"{name}: stages"), _reached(frames[0], frames[1], frames[2], count)))
+    return tuple(found)
+
+
+def _reached(start: int | None, end: int | None, undone: int | None, count: int) -> tuple[int, ...]:
+    begins = count if start is None and end is None else end if start is None else start
+    ends, undoing = (count if frame is None else frame for frame in (end, undone))
+    states = ((NOT_BEGUN if frame < (begins or 0) else UNDER_WAY) for frame in range(count))
+    return tuple(DONE if ends <= frame < undoing else state for frame, state in enumerate(states))
+
+
+def stage_row(stage: Stage) -> Row:
+    """Return a stage as its row has it; of one that was done again after it was undone, only the last time counts."""
+    begun = [frame for frame, state in enumerate(stage.reached) if state != NOT_BEGUN]
+    done = [frame for frame, state in enumerate(stage.reached) if state == DONE]
+    row: Row = {"instruction": stage.instruction, "start": begun[0] if begun else None, "end": None}
+    if done:
+        row["end"] = next(frame for frame in reversed(done) if frame - 1 not in done)
+        if done[-1] + 1 < len(stage.reached):
+            row["undone"] = done[-1] + 1
+    return row
 
 
 def _progress(name: str, progress: object, count: int) -> tuple[float, ...] | None:
@@ -166,6 +243,21 @@ def _progress(name: str, progress: object, count: int) -> tuple[float, ...] | No
     if not all(isinstance(value, int | float) and 0 <= value <= 1 for value in progress):
         raise DataError(f"{name}: progress must be numbers from 0 to 1, got {shown(progress[:5])}")
     return tuple(float(value) for value in progress)
+
+
+def _preference(name: str, row: Row) -> Preference | None:
+    """Return which of two rollouts a person preferred, as the row of one of them says."""
+    stated = row.get("preference")
+    if stated is None:
+        return None
+    said: Row = stated if isinstance(stated, dict) else {}
+    pair, preferred = said.get("pair"), said.get("preferred")
+    if not isinstance(pair, str) or not pair or preferred not in ("this", "other", "tie"):
+        wanted = 'an object such as {"pair": "session 7", "preferred": "this"} (or "other", "tie")'
+        raise DataError(f"{name}: preference must be {wanted}, got {shown(stated)}")
+    texts = (bounded_text(str(said.get(key) or ""), f"{name}: preference") for key in ("pair", "feedback"))
+    pair, feedback = texts
+    return Preference(pair, preferred, feedback)
 
 
 # What is odd in rows of metadata and stops no run: misspelt keys, rows twice, labels missing, videos left out.
@@ -207,7 +299,7 @@ def _repeated(rows: Sequence[Numbered]) -> Iterator[Problem]:
 def _lacking(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     """Yield rows without a label, keys that are not read, and videos without a row."""
     labels = ("reward", "success", "progress")
-    without = [number for number, row in rows if all(row.get(label) is None for label in labels)]
+    without = [number for number, row in rows if all(row.get(key) is None for key in labels) and not _shown(row)]
     if without:
         yield Problem(_lines(without), "neither reward (1 to 5) nor success (true or false): nothing is measured")
     unknown = {key for _, row in rows for key in row.keys() - misnamed(row).keys() - set(KEYS)}
@@ -217,6 +309,12 @@ def _lacking(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     missed = [name for name in video_names(folder) if name not in named]
     if missed:
         yield Problem(f"{len(missed)} videos that no row mentions", few(missed))
+
+
+def _shown(row: Row) -> bool:
+    """Tell whether the row, or the source that it states, says that it is a demonstration."""
+    stated = row.get("demonstration")
+    return is_demonstration(stated if isinstance(stated, bool) else None, str(row.get("source")))
 
 
 def _lines(numbers: Sequence[int]) -> str:

@@ -15,11 +15,13 @@ import numpy as np
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
 from rewardlab.core.records import json_parser
+from rewardlab.core.trial import SUCCESS_LEVEL
 from rewardlab.data import dataset_folder
 from rewardlab.data.contract import Problem
 from rewardlab.data.roboreward_rows import (
     METADATA,
     Row,
+    demonstration_of,
     instruction_of,
     label_of,
     parse_bounded_row,
@@ -27,6 +29,7 @@ from rewardlab.data.roboreward_rows import (
     require,
 )
 from rewardlab.data.safe_files import open_regular, require_inside, require_name, text_lines
+from rewardlab.data.sources import is_demonstration, published_facts
 
 
 @contextmanager
@@ -76,6 +79,8 @@ class ListedRow(NamedTuple):  # made faster than a dataclass, and there are many
     task: str  # what groups rows of one task, whatever was made of them
     source: str  # the dataset it comes from, else the first folder of its video
     provenance: RowProvenance
+    embodiment: str = ""  # as the row states it, else as published of its source
+    perspective: str = ""
 
 
 @dataclass(frozen=True)
@@ -100,7 +105,7 @@ def folders_of_splits(data: str) -> dict[str, Path]:
     folder = dataset_folder(data)
     if (folder / METADATA).is_file():
         return {"": folder}
-    found = {path.name: path for path in _split_folders(folder)}
+    found = {path.name: path for path in split_folders(folder)}
     if not found:
         raise _other_layout(data, folder)
     return found
@@ -144,14 +149,15 @@ def _line_starts(file: BufferedReader) -> Iterator[int]:
         start += len(line)
 
 
-def _split_folders(folder: Path) -> list[Path]:
+def split_folders(folder: Path) -> list[Path]:
+    """Return the splits inside a folder, the usual ones first."""
     inside = sorted(path for path in folder.iterdir() if (path / METADATA).is_file()) if folder.is_dir() else []
     order = {name: place for place, name in enumerate(_SPLITS)}
     return sorted(inside, key=lambda path: order.get(path.name, len(order)))
 
 
 def _other_layout(data: str, folder: Path) -> DataError:
-    splits = ", ".join(f"{data}/{path.name}" for path in _split_folders(folder))
+    splits = ", ".join(f"{data}/{path.name}" for path in split_folders(folder))
     what = f"name one of its splits: {splits}" if splits else f"`rewardlab data convert {data} FOLDER` writes it"
     return DataError(f"{folder} has no {METADATA}; only the RoboReward layout is taken here; {what}")
 
@@ -199,13 +205,19 @@ def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> 
     if type(instruction) is not str or len(instruction) > most_characters or not instruction.strip():
         instruction = instruction_of(name, row)
     if type(level) is not int or not 1 <= level <= 5 or row.get("success", level == 5) is not (level == 5):
-        level = label_of(name, {key: row.get(key) for key in ("reward", "success")}, 0).level
+        label = label_of(name, {key: row.get(key) for key in ("reward", "success")}, 0)
+        stated = label.level is not None or label.success is not None
+        shown = not stated and is_demonstration(demonstration_of(name, row), _text(row, "source"))
+        level = SUCCESS_LEVEL if shown else label.level
     key = blake2b(f"{name}\0{instruction}\0{level}".encode(), digest_size=8).hexdigest()
     seen[key] = times = seen.get(key, 0) + 1
     key = key if times == 1 else f"{key}#{times}"
     task = _text(row, "original_task") or _text(row, "task_id") or instruction
-    source = _text(row, "source") or (name.partition("/")[0] if "/" in name else "")
-    return ListedRow(key, line, name, instruction, level, task, source, _provenance(row))
+    folder = name.partition("/")[0] if "/" in name else ""
+    source = _text(row, "source") or folder
+    embodiment, perspective = published_facts(source, folder, _text(row, "camera"))
+    embodiment, perspective = _text(row, "embodiment") or embodiment, _text(row, "perspective") or perspective
+    return ListedRow(key, line, name, instruction, level, task, source, _provenance(row), embodiment, perspective)
 
 
 def _provenance(row: Row) -> RowProvenance:

@@ -90,10 +90,10 @@ def _key(row: Mapping[str, object], key: str) -> str:
 def _value(key: str, value: object) -> object:
     if isinstance(value, float) and math.isnan(value):
         return None  # how an empty cell comes out of pandas
-    if key == "success" and not isinstance(value, bool):
+    if key in ("success", "demonstration") and not isinstance(value, bool):
         text = str(value).strip().lower()
         return True if text in _TRUE else False if text in _FALSE else value
-    if isinstance(value, str) and key in ("reward", "fps", "progress", "world"):
+    if isinstance(value, str) and key in ("reward", "fps", "progress", "preference", "world"):
         try:
             return parse_json(value.strip()) if value.strip() else ""
         except ValueError:

@@ -4,9 +4,9 @@ import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -40,6 +40,12 @@ if TYPE_CHECKING:
     from av import VideoFrame
 
 
+@lru_cache(maxsize=10_000)
+def _info_of_file(path: Path, _size: int, _changed: int) -> VideoInfo:
+    """Return the info of a video; within one process it is read again only after the file was written to."""
+    return read_info(path)
+
+
 @dataclass(frozen=True)
 class VideoFile:
     """A video on disk, or kept in another file, as a source of frames; nothing is opened until asked."""
@@ -54,6 +60,10 @@ class VideoFile:
     @cached_property
     def info(self) -> VideoInfo:
         """Count the frames and read their times; an unreadable, truncated or oversized file is a DataError."""
+        if isinstance(self.path, Path):
+            with suppress(OSError):  # then the reader says what is wrong
+                facts = self.path.stat()
+                return _info_of_file(self.path, facts.st_size, facts.st_mtime_ns)
         return read_info(self.path)
 
     @property
@@ -275,7 +285,7 @@ def check_videos(contents: Contents) -> Contents:
             sound.append(episode)
         else:
             problems.append(Problem(f"episode {episode.id}", damage))
-    return Contents(tuple(sound), tuple(problems))
+    return replace(contents, episodes=tuple(sound), problems=tuple(problems))
 
 
 def _damage(source: FrameSource) -> str | None:

@@ -1,7 +1,8 @@
-"""The RoboRewardBench protocol: errors per subset (bench.json) and copies among the videos (duplicates.json)."""
+"""The RoboRewardBench protocol: errors per subset (bench.json), copies among the videos (duplicates.json), and the
+agreement with people's preferences between two rollouts (preferences.json)."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
+from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.data.video import map_threads
 from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_readings
 from rewardlab.evaluation.summary import DRAWS
@@ -28,6 +30,7 @@ from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
+from rewardlab.metrics.rank_correlation import PreferredPair, human_preference_agreement, preferred_pairs
 
 if TYPE_CHECKING:
     from rewardlab.evaluation.plan import Plan
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
 # The number that HELM reads in a text; whole levels of a model without text; the most probable of its levels; and, with
 # no HELM score: levels that are expectations without probabilities; texts in another format.
 HelmLevels = Literal["text", "level", "mode", "expectation", "other format"]
-BENCH_SCHEMA = 2  # of bench.json
+BENCH_SCHEMA = 3  # of bench.json
 
 
 @dataclass(frozen=True)
@@ -56,6 +59,8 @@ class ProtocolErrors:
     macro: ErrorEstimate = meaning("mean over subsets, the headline of RoboRewardBench")
     micro: ErrorEstimate = meaning("mean over episodes")
     subsets: dict[str, ErrorEstimate] = meaning("mean over the episodes of each subset")
+    embodiments: dict[str, ErrorEstimate] = meaning("mean over the subsets of each embodiment, where it is stated")
+    perspectives: dict[str, ErrorEstimate] = meaning("mean over the subsets of each perspective, where it is stated")
 
 
 @dataclass(frozen=True)
@@ -114,21 +119,44 @@ class BenchmarkErrors:
         return record_from_json(BenchmarkErrors, without_checksums(content))
 
 
-BENCH, COPIES = "bench.json", "duplicates.json"
+@dataclass(frozen=True)
+class PreferenceAgreement:
+    """How often the rollout that a person preferred has the higher level."""
+
+    value: float | None = meaning("share of pairs; equal levels count half; null where no pair was scored")
+    low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
+    high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
+    scored: int = meaning("pairs of which both rollouts were scored")
+    asked: int = meaning("pairs of which a person preferred one")
+
+
+@dataclass(frozen=True)
+class BenchmarkPreferences:
+    """What `preferences.json` holds: the pairs of the dataset, and each model's agreement with them."""
+
+    pairs: tuple[PreferredPair, ...] = meaning("pairs of which both episodes are in the run, ties among them")
+    agreement: dict[str, PreferenceAgreement] = meaning("the agreement by model")
+
+
+BENCH, COPIES, PREFERENCES = "bench.json", "duplicates.json", "preferences.json"
 
 
 def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run:
-    """Score the clean episodes, then write the errors (bench.json) and the videos there twice (duplicates.json)."""
+    """Score the clean episodes, then write the errors, the videos there twice, and the agreement with preferences."""
     from rewardlab.evaluation.evaluate import evaluate, load_episodes
 
     training = None if against is None else open_dataset(choose_split(against, "train")).episodes
+    episodes = load_episodes(replace(plan, stages=False)).episodes
+    pairs = preferred_pairs(episodes)  # before anything is scored: a contradiction stops the run
     run = evaluate(plan)
     wordless = [m.name for m in plan.every_model if m.members]  # a composite's level is not what a member wrote
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
+    if pairs:
+        run.save(PREFERENCES, record_to_json(benchmark_preferences(run, pairs)) | of_trials)
     if duplicates or training is not None:
         look = partial(map_threads, workers=plan.execution.workers)
-        found = find_duplicates(load_episodes(plan).episodes, training, run.folder, look)
+        found = find_duplicates(episodes, training, run.folder, look)
         without = errors_without(run, wordless, episodes_to_leave_out(found["copies"]))
         run.save(COPIES, found | {"mae": without} | of_trials)
     return run
@@ -138,7 +166,7 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
     """Return every model's errors under HELM's reading and under ours, with intervals, coverage and unread answers."""
     strict = with_clusters(_clean(run))
     if not eligible(strict, "level").any():
-        raise DataError("no episode has a reward from 1 to 5, so there is no error to measure")
+        raise DataError(f"no episode has a reward from 1 to 5, so there is no error to measure; {IF_DEMONSTRATIONS}")
     draws = draw_clusters(int(clusters_of(strict).max()) + 1, DRAWS, seed=0)
     readings = helm_readings(strict, without_text)
     subsets = sorted(set(strict.codes("subset")[1]))
@@ -152,6 +180,18 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
         models={model: _model_errors(model, strict, readings, draws) for model in strict.codes("model")[1]},
         bootstrap=BenchmarkDraws(draws.number, draws.seed, draws.clusters),
     )
+
+
+def benchmark_preferences(run: Run, pairs: tuple[PreferredPair, ...]) -> BenchmarkPreferences:
+    """Return every model's agreement with people's preferences between two rollouts."""
+    trials = with_clusters(_clean(run))
+    draws = draw_clusters(int(clusters_of(trials).max()) + 1, DRAWS, seed=0)
+    found = {}
+    for model in trials.codes("model")[1]:
+        measured = human_preference_agreement(trials.where(trials.matches("model", model)), pairs, draws)
+        value, low, high = (none_if_nan(x) for x in (measured.value, measured.low, measured.high))
+        found[model] = PreferenceAgreement(value, low, high, measured.scored, measured.asked)
+    return BenchmarkPreferences(pairs, found)
 
 
 def _clean(run: Run) -> TrialTable:
@@ -198,7 +238,10 @@ def _model_errors(model: str, strict: TrialTable, readings: HelmReadings, draws:
 
 
 def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
-    """Return macro and micro error and that of each subset, of trials of one model under one reading."""
+    """Return macro and micro error and that of each subset, embodiment and perspective.
+
+    The trials are those of one model under one reading.
+    """
     used = trials.where(answered(trials, "level"))
     subset, names = used.codes("subset")
     means = measure_conditions(micro_mae, used, subset, len(names), draws)
@@ -210,7 +253,16 @@ def protocol_errors(trials: TrialTable, draws: Draws) -> ProtocolErrors:
         macro=_estimate(measure(macro_mae, trials, draws)),
         micro=_estimate(measure(micro_mae, trials, draws)),
         subsets={name: _estimate(MetricEstimate(*row)) for name, row in zip(names, rows, strict=True)},
+        embodiments=_macro_by(trials, "embodiment", draws),
+        perspectives=_macro_by(trials, "perspective", draws),
     )
+
+
+def _macro_by(trials: TrialTable, column: str, draws: Draws) -> dict[str, ErrorEstimate]:
+    """Return the mean error over subsets of the trials of each value of a column; trials without one are left out."""
+    codes, names = trials.codes(column)
+    groups = {names[code]: trials.where(codes == code) for code in np.unique(codes[codes >= 0])}
+    return {name: _estimate(measure(macro_mae, groups[name], draws)) for name in sorted(groups)}
 
 
 def _estimate(measured: MetricEstimate) -> ErrorEstimate:

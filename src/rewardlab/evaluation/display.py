@@ -90,6 +90,11 @@ def format_p_value(p: float | None, at_floor: bool = False) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Return names as a list in a sentence."""
+    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]
+
+
 def markdown_text(text: str) -> str:
     """Return text that stays in its line and its table of Markdown, and is no HTML, no code and no link."""
     return re.sub(r"([\\`<|]|\](?=[(\[:]))", r"\\\1", " ".join(text.split()))
@@ -143,6 +148,8 @@ def derived_name(model: str) -> str:
         return model
     base, plus, calibration = model.partition("+")
     kind, _, argument = base.partition(":")
+    if kind == "normalise":
+        return f"normalise:{derived_name(argument)}"
     if kind == "ensemble":
         return f"ensemble of {argument.count(',') + 1}"
     before = f"{kind}:" if kind in _PROTOCOLS else ""
@@ -200,11 +207,12 @@ _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class FailureReason:
-    """A reason why a model failed, as it was given first, and how many of its trials failed so."""
+    """A reason why a model failed, as it was given first with its traceback, and how many of its trials failed so."""
 
     model: str
     reason: str
     count: int
+    traceback: str | None = None
 
 
 def reason_kind(reason: str) -> str:
@@ -216,9 +224,19 @@ def failure_reasons(trials: TrialTable) -> list[FailureReason]:
     """Return the reasons of every model, the most frequent first."""
     failed = trials.where(trials.matches("status", "failed"))
     counts: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], str] = {}
-    for model, reason in zip(failed.text("model"), failed.text("reason"), strict=True):
+    examples: dict[tuple[str, str], tuple[str, str | None]] = {}
+    columns = (failed.text(name) for name in ("model", "reason", "traceback"))
+    for model, reason, trace in zip(*columns, strict=True):
         key = str(model), reason_kind(str(reason))
         counts[key] += 1
-        examples.setdefault(key, str(reason))
-    return [FailureReason(key[0], examples[key], count) for key, count in counts.most_common()]
+        examples.setdefault(key, (str(reason), trace))
+    return [FailureReason(key[0], examples[key][0], count, examples[key][1]) for key, count in counts.most_common()]
+
+
+def traceback_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool = False) -> list[str]:
+    """Return where the code of a model raised: for the most frequent reason, or for every one."""
+    raised = [found for found in failure_reasons(trials) if found.traceback]
+    lines = []
+    for found in raised if every else raised[:1]:
+        lines += [f"{names[found.model]} raised:", *(f"  {line}" for line in str(found.traceback).splitlines())]
+    return lines

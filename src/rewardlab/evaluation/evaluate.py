@@ -6,11 +6,14 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -18,16 +21,17 @@ import cv2
 
 from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, Interrupted, StoppedByModel, StopRun
+from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
 from rewardlab.core.run import RECORD, Run, open_run, start_run
 from rewardlab.core.run_files import INSTRUCTION, SETTINGS
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
+from rewardlab.core.trial_table import trial_schema
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.reading import draw_episodes, wordless_note
+from rewardlab.data.reading import draw_episodes, with_stage_questions, wordless_note
 from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
     Job,
@@ -44,6 +48,7 @@ from rewardlab.evaluation.plan import (
 from rewardlab.evaluation.replay import describe_failures
 from rewardlab.evaluation.summary import save_summary
 from rewardlab.evaluation.worker_pool import run_jobs
+from rewardlab.models.composite import has_outside_code
 from rewardlab.models.ledger import LedgerFile
 
 _FLUSH_SECONDS = 1.0  # finished trials are on disk after this long at the latest
@@ -92,11 +97,12 @@ def evaluate(plan: Plan) -> Run:
     run = start_scoring(plan, context, contents)
     with locked(run.folder):
         keep_names(run, plan, context)
-        trials = run.trials(FORECAST_COLUMNS)
+        trials = run.trials(FORECAST_COLUMNS) if run.parts() else None
         told = forecast(run.folder, trials, plan, context, _workers(plan, context) or os.cpu_count() or 1)
         if not plan.execution.quiet:
             print(one_line(told.sentence), file=sys.stderr, flush=True)
-        finished = set(finished_trials(trials, plan, context).arrow["id"].to_pylist())
+        kept = None if trials is None else finished_trials(trials, plan, context)
+        finished = set() if kept is None else set(kept.arrow["id"].to_pylist())
         planned = plan_trials(shard_of(context.dataset, plan.shard), context, plan.severities, finished)
         jobs = bundle_jobs(planned, context.batch * len(context.models))
         score_jobs(run, jobs, context, plan, (len(finished), told.trials))
@@ -151,7 +157,7 @@ def _names(plan: Plan, context: ScoringContext) -> dict[str, str]:
 
 def load_episodes(plan: Plan) -> Contents:
     """Open the dataset; stop at problems before any work unless the plan says to skip them."""
-    contents = open_dataset(plan.data)
+    contents = open_dataset(plan.data, demonstrations=plan.demonstrations)
     problems, check = contents.problems, f"run `rewardlab data check {plan.data}`"
     if problems and not plan.skip_invalid:
         first = "".join(f"\n  {problem}" for problem in problems[:5])
@@ -160,7 +166,10 @@ def load_episodes(plan: Plan) -> Contents:
         raise DataError(f"{plan.data} has {len(problems)} bad rows; {do}{first}{more}")
     if not contents.episodes:
         raise DataError(f"{plan.data} holds no usable episode; {check}")
-    return Contents(draw_episodes(contents.episodes, plan.limit, plan.seed), problems)
+    episodes = draw_episodes(contents.episodes, plan.limit, plan.seed)
+    if plan.stages and not any(episode.label.stages for episode in episodes):
+        raise PlanError(f"{plan.data} has no stages; leave out --stages, or add the column `stages` to its rows")
+    return Contents(with_stage_questions(episodes) if plan.stages else episodes, problems)
 
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
@@ -245,7 +254,15 @@ def score_jobs(
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
     spending, (finished, total) = replace(context, budget=plan.model_budget(run.folder)), size
-    progress = ProgressBar("scoring", total, finished, before="loading the models", quiet=plan.execution.quiet)
+    here = plan.execution.engine == "local"
+    outside = [name for name, model in context.models.items() if has_outside_code(model)] if here else []
+    if outside and not plan.execution.quiet:
+        warning = (
+            f"warning: --engine local runs {', '.join(outside)} in this process, for debugging: nothing isolates it"
+        )
+        print(one_line(warning), file=sys.stderr, flush=True)
+    before = "" if outside else "loading the models"  # a line that renews itself would disturb a debugger
+    progress = ProgressBar("scoring", total, finished, before=before, quiet=plan.execution.quiet)
     ledger, failed = LedgerFile(run.folder), 0
 
     def note() -> str:
@@ -253,18 +270,49 @@ def score_jobs(
         return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
 
     execution = replace(plan.execution, workers=_workers(plan, context))
-    with progress, TrialWriter(run) as writer:
+    with progress, TrialWriter(run) as writer, _preloading(context, needless=plan.execution.engine == "local"):
         try:
             for trials in run_jobs(jobs, spending, execution, plan.scoring):
                 writer.add(trials)
                 if trials:
                     take(trials)
-                    failed += sum(trial.status == "failed" for trial in trials)
+                    wrong = [trial for trial in trials if trial.status == "failed"]
+                    failed += len(wrong)
                     progress.step(progress.done + len(trials), note)
+                    if wrong and plan.scoring.fail_fast:
+                        raise StopRun(_first_failure(wrong[0]))
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"
             raise _stopped(stop, found) from None
+
+
+@contextmanager
+def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
+    """Import in a thread what this process needs after scoring, while it only waits for its workers."""
+    drawn = any(perturbation.category == "visual" for perturbation in context.perturbations.values())
+
+    def load() -> None:
+        trial_schema().empty_table()  # pyarrow loads pandas for this, where that is installed
+        import_module("scipy.special")
+        if drawn:  # for the pictures of the report
+            import_module("numba")
+
+    thread = Thread(target=load, daemon=True)
+    if not needless:
+        thread.start()
+    try:
+        yield
+    finally:
+        if not needless:
+            thread.join()
+
+
+def _first_failure(trial: Trial) -> str:
+    condition = f"{trial.perturbation} {trial.severity}" if trial.severity else trial.perturbation
+    trace = f"\n{trial.traceback}\n" if trial.traceback else "; "
+    failed = f"{trial.model} failed on {trial.episode} ({condition}): {trial.reason}"
+    return f"{failed}{trace}correct it and add --retry-failures"
 
 
 def _workers(plan: Plan, context: ScoringContext) -> int:

@@ -1,4 +1,4 @@
-"""Certified severities, baselines beaten, drops, worst perturbations, calibration, seen and unseen tasks."""
+"""Certified severities, baselines beaten, drops, worst perturbations, calibration, unseen tasks, the verdict."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,14 +20,16 @@ from rewardlab.core.summary import (
     Measurement,
     RankStability,
     SeverityThreshold,
+    Summary,
     TaskFamiliarity,
     WorstPerturbation,
 )
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.display import format_number, listed
 from rewardlab.evaluation.measurements import group_conditions
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy, success_auc_within_subset
+from rewardlab.metrics.accuracy import macro_mae, micro_mae, rounded, success_accuracy, success_auc_within_subset
 from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
@@ -77,6 +79,7 @@ def align_models(trials: TrialTable, values: Numbers) -> AlignedTrials:
 
 REFERENCE = "constant"  # the model against which mCE is taken: knowing nothing
 SIGNIFICANT = 0.05
+_LEAST_CONTRAST = 0.5  # levels by which errors of two models rise apart
 WORST = 5  # perturbations listed per evaluated model
 _CALIBRATION_METRICS = ("ordinal_ece", "top_label_ece", "ranked_probability_score", "brier_score")
 
@@ -376,3 +379,226 @@ def _familiarity(clean: TrialTable, draws: Draws, model: str, trained: tuple[str
                 found, blind = (means.combined({(name, kind): 1.0}) for name in (model, REFERENCE))
                 ends = none_if_nan(found.low), none_if_nan(found.high), none_if_nan(blind.value)
                 yield TaskFamiliarity(model, kind, metric, none_if_nan(found.value), *ends, episodes)
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """The change under which two evaluated models differ most: one holds, the other breaks, on the same clips."""
+
+    perturbation: str
+    severity: int
+    holds: str
+    breaks: str
+    errors: dict[str, tuple[float, float]]  # by model: mean error in levels, clean and changed
+    episodes: int
+
+    def is_about(self, entry: WorstPerturbation) -> bool:
+        """Tell whether this is the change, and the model that breaks under it."""
+        mine = (self.breaks, self.perturbation, self.severity)
+        return mine == (entry.model, entry.perturbation, entry.severity)
+
+    @property
+    def sentence(self) -> str:
+        """Return the four errors in words."""
+        (own, changed), (others, broken) = self.errors[self.holds], self.errors[self.breaks]
+        return (
+            f"Under {self.perturbation} at severity {self.severity}, the error of {self.breaks} goes from "
+            f"{others:.2f} to {broken:.2f} levels, that of {self.holds} from {own:.2f} to {changed:.2f} "
+            f"({self.episodes} clips)."
+        )
+
+
+def contrast(summary: Summary) -> Contrast | None:
+    """Return the perturbation whose highest severity parts two evaluated models most; None where none does.
+
+    What counts is by how much the error rises over that on the same clips unchanged. It is a description, not a test.
+    """
+    severity, metric = summary.highest_severity, macro_mae.name
+    found: list[tuple[float, Contrast]] = []
+    for name in summary.perturbations if severity else ():
+        errors, episodes = dict[str, tuple[float, float]](), 0
+        for model in summary.evaluated:
+            row = summary.measurement(model, name, severity, metric)
+            held = summary.paired_reference_of(model, name, severity, metric)
+            if row.value is not None and held.clean is not None:
+                errors[model], episodes = (held.clean, row.value), row.scored
+        rises = {model: changed - clean for model, (clean, changed) in errors.items()}
+        if len(rises) > 1:
+            best, worst = min(rises, key=rises.__getitem__), max(rises, key=rises.__getitem__)
+            made = Contrast(name, severity, best, worst, {model: errors[model] for model in (best, worst)}, episodes)
+            found.append((rises[worst] - max(rises[best], 0.0), made))
+    gap, most = max(found, key=lambda pair: pair[0], default=(0.0, None))
+    return most if gap > _LEAST_CONTRAST else None
+
+
+# The verdict: one sentence a model, by fixed rules, which claims no more than the tests and intervals above.
+
+NAMED = 2  # models with a sentence of their own; the others are counted
+
+
+def verdict(summary: Summary) -> tuple[str, ...]:
+    """Return the verdict on the first two evaluated models, one line each, and how many models follow."""
+    lines = [f"{model}: {model_verdict(summary, model)}" for model in summary.evaluated[:NAMED]]
+    more = len(summary.evaluated) - NAMED
+    return (*lines, *([f"And {more} more model{'s' * (more > 1)}."] if more > 0 else []))
+
+
+def model_verdict(summary: Summary, model: str) -> str:
+    """Return where a model holds, where it breaks, whether it beats the best control, and what not to use it for.
+
+    It holds up to the certified severity, as far as a constant answer fails there. It breaks at the first severity
+    whose 95 % interval of success accuracy lies below the accuracy threshold. It loses accuracy where the paired drop
+    is significant after Holm. Without labels, only the expectations kept are stated.
+    """
+    counts = summary.outcomes(model)
+    if not counts.scored:
+        return f"no verdict, as none of {counts.scored + counts.failed:,} trials has a score."
+    if not summary.labelled:
+        return _unlabelled_verdict(summary, model)
+    control, control_advice = _against_best_control(summary, model)
+    changes, weak = _under_change(summary, model)
+    tasks, task_advice = _on_tasks(summary, model)
+    said = "; ".join(part for part in (*changes, control, tasks) if part)
+    places = [
+        *([f"under {_kinds(summary, weak, 'any change')}"] if weak else []),
+        *([task_advice] if task_advice else []),
+    ]
+    advice = control_advice or (f"Do not use it {' or '.join(places)}." if places else "")
+    return f"{said or 'no clean episode that it scored has a label'}. {advice}".strip()
+
+
+def _unlabelled_verdict(summary: Summary, model: str) -> str:
+    kept, asked = expectations_kept(summary, model)
+    if not asked:
+        return "no verdict, as the episodes have no labels and no expectation was tested."
+    worst = next((entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1), None)
+    fewest = f", fewest under {worst.perturbation} ({worst.expectation_kept:.0%})" if worst else ""
+    constant, most = expectations_kept(summary, REFERENCE)
+    beside = f"; an answer that never changes keeps {constant / most:.0%}" if most and model != REFERENCE else ""
+    return (
+        f"keeps {kept:,} of {asked:,} expectations ({kept / asked:.0%}){fewest}{beside}. "
+        "Without labels, nothing shows whether its rewards are right."
+    )
+
+
+def expectations_kept(summary: Summary, model: str) -> tuple[int, int]:
+    """Return how many trials of a model kept their expectation, and how many were scored for it, over all changes."""
+    rows = [
+        summary.measurement(model, category, severity, "expectation_kept")
+        for category in summary.categories
+        for severity in summary.severities
+        if severity
+    ]
+    return sum(round((row.value or 0.0) * row.scored) for row in rows), sum(row.scored for row in rows)
+
+
+def _against_best_control(summary: Summary, model: str) -> tuple[str, str]:
+    """Return what the paired test against the control of the lowest error concludes, and the advice that follows."""
+    best = summary.best_control(model, micro_mae.name, micro_mae.better)
+    if best is None:
+        return "not compared with any control", ""
+    wanted = (model, best.model, "clean", micro_mae.name)
+    found = next(c for c in summary.controls if (c.model, c.control, c.where, c.metric) == wanted)
+    if found.conclusion == "beats":
+        return f"beats the best control, {best.model}, on clean episodes", ""
+    if found.conclusion == "does not beat":
+        return f"worse than the control {best.model} on clean episodes", "Do not use it."
+    return (
+        f"not shown to be better than the best control, {best.model}, on clean episodes",
+        "Do not rely on it before a larger test.",
+    )
+
+
+def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
+    """Return what is shown under each category of change, and the categories under which the model is unreliable."""
+    if not summary.categories:
+        return ["tested on clean episodes only"], []
+    if _below_threshold(summary, model, CLEAN, 0):
+        accuracy = format_number(summary.clean(model, success_accuracy.name).value)
+        return [f"judges success wrongly too often on clean episodes already (accuracy {accuracy})"], []
+    severities = [severity for severity in summary.severities if severity]
+    small = {entry.category for entry in summary.too_small}
+    holds: dict[int, list[str]] = {}
+    breaks: dict[int, list[str]] = {}
+    loses: list[str] = []
+    no_test: list[str] = []  # certified, but one constant answer is accurate enough too
+    open_: list[str] = []
+    for name in summary.categories:
+        held = tested_severity(summary, model, name) if name not in small else None
+        broken = next((s for s in severities if _below_threshold(summary, model, name, s)), None)
+        lost = any(
+            (drop.model, drop.category) == (model, name) and drop.drop > 0 and (drop.p_holm or 1.0) < SIGNIFICANT
+            for drop in summary.drops
+        )
+        if held:
+            holds.setdefault(held, []).append(name)
+        if broken is not None:
+            breaks.setdefault(broken, []).append(name)
+        elif lost:
+            loses.append(name)
+        elif not held and name not in small and (summary.threshold(model, name).certified or 0) > 0:
+            no_test.append(name)
+        elif not held:
+            open_.append(name)
+    said = [f"holds up to severity {at} under {_kinds(summary, names)}" for at, names in sorted(holds.items())[::-1]]
+    said += [f"breaks at severity {at} under {_kinds(summary, names)}" for at, names in sorted(breaks.items())]
+    said += [f"loses accuracy under {_kinds(summary, loses)}"] if loses else []
+    least = f"the accuracy threshold of {summary.accuracy_threshold:.2f}"
+    said += [f"reaches {least} under {_kinds(summary, no_test)}, as does one constant answer"] if no_test else []
+    few = [entry for entry in summary.too_small if entry.category in open_]
+    rest = [name for name in open_ if name not in {*small, *summary.unlabelled}]
+    said += [_too_few(summary, few)] if few else []
+    said += (
+        [f"neither certified nor shown to break under {_kinds(summary, rest, 'any kind of change')}"] if rest else []
+    )
+    worst = next((entry for entry in summary.worst if entry.model == model and entry.expectation_kept < 1), None)
+    if worst is not None:
+        said.append(f"keeps the fewest expectations under {worst.perturbation} ({worst.expectation_kept:.0%})")
+    return said, [name for names in (*breaks.values(), loses) for name in names]
+
+
+def _too_few(summary: Summary, small: Sequence[CertifiableCategory]) -> str:
+    tasks = min(entry.clusters for entry in small)
+    needed = [entry.clusters_needed for entry in small if entry.clusters_needed]
+    counts = f"too few tasks ({tasks}{f'; {max(needed)} are enough' if needed else ''})"
+    if len(small) == len(summary.categories):
+        return f"{counts} to certify any severity"
+    return f"{counts} to certify it under {_kinds(summary, [entry.category for entry in small])}"
+
+
+def _kinds(summary: Summary, categories: Sequence[str], every: str = "every kind of change") -> str:
+    several = len(summary.categories) > 1
+    return every if several and {*categories} == {*summary.categories} else f"{listed(list(categories))} changes"
+
+
+def tested_severity(summary: Summary, model: str, category: str) -> int | None:
+    """Return the last certified severity at which one constant answer fails; None where there is none."""
+    certified = summary.threshold(model, category).certified
+    tested = [
+        s
+        for s in range((-1 if certified is None else certified) + 1)
+        if not _constant_passes(summary, model, category, s)
+    ]
+    return tested[-1] if tested else None
+
+
+def _constant_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
+    """Tell whether one constant answer for all trials is accurate enough to be certified."""
+    held = summary.paired_reference_of(model, category if severity else CLEAN, severity, success_accuracy.name)
+    return held.blind is not None and held.blind >= summary.accuracy_threshold
+
+
+def _below_threshold(summary: Summary, model: str, group: str, severity: int) -> bool:
+    high = summary.measurement(model, group, severity, success_accuracy.name).high
+    return high is not None and high < summary.accuracy_threshold
+
+
+def _on_tasks(summary: Summary, model: str) -> tuple[str, str]:
+    """Return what limits the result to tasks that the model was trained on, and the tasks not to use it for."""
+    seen, unseen = (summary.familiar(model, kind, micro_mae.name) for kind in KINDS)
+    if unseen is not None:
+        if unseen.high is not None and unseen.blind is not None and unseen.high < unseen.blind:
+            return "", ""
+        said = f"not shown to be better than {REFERENCE} on tasks not seen in training"
+        return said, "on tasks not seen in training"
+    return ("measured on tasks seen in training only", "") if seen is not None else ("", "")

@@ -15,6 +15,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import (
     Budget,
+    Demonstrations,
     Execution,
     FramePolicyText,
     Help,
@@ -113,6 +114,7 @@ def fit_calibration(
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     name: Names = (),
     out: RunFolder = None,

@@ -15,6 +15,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import (
     Budget,
+    Demonstrations,
     Execution,
     FramePolicyText,
     Help,
@@ -143,6 +144,7 @@ def fit_guard(
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,
+    demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
     name: Names = (),
     out: RunFolder = None,
@@ -192,7 +194,7 @@ class GuardTerms:
 
 def probed_model(model: NamedModel) -> NamedModel:
     """Name the model whose answers note what a guard reads of each clip."""
-    return name_composite(f"{model.name} (probed)", digest("guard probe"), [model], lambda built: Probe(built[0]))
+    return name_composite(f"{model.name} (probed)", digest("guard probe"), [model], lambda built, _: Probe(built[0]))
 
 
 def evaluated_clips(trials: TrialTable) -> EvaluatedClips:

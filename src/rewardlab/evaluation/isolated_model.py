@@ -18,7 +18,7 @@ import numpy as np
 from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
 from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
 from rewardlab.core.limits import BODY_MB
-from rewardlab.core.trial import Answer, error_text, validate_answer
+from rewardlab.core.trial import Answer, error_text, error_traceback, validate_answer
 from rewardlab.evaluation.engines.processes import Process, start_process
 from rewardlab.models.composite import build_model, wrong_count
 from rewardlab.models.contract import Budget, NamedModel, RewardModel
@@ -39,8 +39,10 @@ class ModelProcess:
             self.worker.send(message)
         kind, content = self.receive()
         if kind != b"answers":
-            errors = {b"stopped": StopRun, b"miscounted": WrongAnswerCount}
-            raise errors.get(kind, ModelRaised)(_text(content))
+            if kind == b"raised":
+                said, _, trace = _text(content).partition("\0")
+                raise ModelRaised(said, trace or None)
+            raise {b"stopped": StopRun, b"miscounted": WrongAnswerCount}[kind](_text(content))
         try:
             return unpack_answers(content, [len(episode.clip) for episode in episodes])[0]
         except ValueError as error:
@@ -115,8 +117,8 @@ def _reply(model: RewardModel, episodes: Sequence[Episode]) -> tuple[bytes, byte
     except StopRun as stop:
         return b"stopped", error_text(stop).encode()
     except BaseException as error:  # an exit is a failure of the model too
-        raised = error_text(error, with_type=True)
-    return b"raised", raised.encode()
+        said, trace = error_text(error, with_type=True).replace("\0", " "), error_traceback(error) or ""
+    return b"raised", f"{said}\0{trace}".encode()
 
 
 def _pack_episodes(episodes: Sequence[Episode]) -> list[bytes]:

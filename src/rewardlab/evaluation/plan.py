@@ -15,15 +15,15 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
 from rewardlab.core.summary import CONTROL_ORDER
-from rewardlab.core.terminal import loading
+from rewardlab.core.terminal import loading, time_text
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import DATASETS
 from rewardlab.data.video import frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import MODELS, name_model
+from rewardlab.models.contract import CONNECT_SECONDS, NamedModel
 from rewardlab.models.contract import Budget as ModelBudget
-from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.perturbations import choose_perturbations
 from rewardlab.perturbations.composition import graded_perturbation
@@ -47,7 +47,9 @@ class Plan:
     seed: int
     limit: int | None
     accuracy_threshold: float
+    demonstrations: bool
     skip_invalid: bool
+    stages: bool  # whether every stage of an episode is asked about by its own instruction too
     names: tuple[str, ...]  # short names of the models, in their order
     shard: str
     describe_failures: int
@@ -80,7 +82,8 @@ class Plan:
 
     def model_budget(self, folder: Path) -> ModelBudget:
         """Return what models may spend; what they paid for is written down in the run folder."""
-        return ModelBudget(self.budget.max_requests, self.budget.max_cost, folder)
+        wait = self.scoring.load_timeout or CONNECT_SECONDS
+        return ModelBudget(self.budget.max_requests, self.budget.max_cost, folder, wait)
 
 
 def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, Any], **changes: Any) -> Plan:
@@ -93,7 +96,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     asked = several(arguments[key])
     _require_order(asked, str(given["data"]))
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
-        named = tuple(model if isinstance(model, NamedModel) else name_model(model) for model in asked)
+        named = tuple(map(name_model, asked))
         controls = tuple(map(name_model, CONTROL_ORDER)) if given["controls"] else ()
     spelled = [model.spec for model in named]
     settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
@@ -119,7 +122,9 @@ _CLEAN_ONLY: Mapping[str, Any] = {
     "severities": (0,),
     "seed": 0,
     "accuracy_threshold": ACCURACY_THRESHOLD,
+    "demonstrations": False,
     "skip_invalid": False,
+    "stages": False,
     "name": (),
     "sharding": Sharding(),
     "describe_failures": 0,
@@ -327,12 +332,7 @@ class RunForecast:
         asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
         if asked:
             asked.append(f"tokens and cost: {self._price(sum(requests.values()))}")
-        time = _LATER
-        if self.seconds is not None:
-            unit, size = next(
-                ((unit, size) for unit, size in (("h", 3600), ("min", 60)) if self.seconds >= 2 * size), ("s", 1)
-            )
-            time = f"about {self.seconds / size:.0f} {unit}"
+        time = _LATER if self.seconds is None else f"about {time_text(self.seconds)}"
         return "; ".join([f"{self.trials:,} trials ({scope}){finished}", *asked, f"time: {time}"])
 
     def _price(self, requests: int) -> str:

@@ -14,7 +14,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.trial import Failure
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import DATASETS, open_dataset, split_camera
-from rewardlab.data.reading import draw_episodes
+from rewardlab.data.reading import draw_episodes, with_stage_questions
 from rewardlab.evaluation.plan import MOST_DESCRIBED, EpisodeTrials, PlannedTrial, ScoringContext
 from rewardlab.evaluation.scoring import perturb_trials
 from rewardlab.metrics.accuracy import rounded
@@ -49,7 +49,10 @@ def replay(run: Run, *, trust: bool) -> TrialReplay:
     settings = run.record.settings
     data = settings.data if trust else _harmless_dataset(run, settings.data)
     names = tuple(name for name in settings.perturbations if trust or is_in_catalogue(name))
-    episodes = draw_episodes(open_dataset(data).episodes, settings.limit, settings.seed)
+    contents = open_dataset(data, demonstrations=bool(settings.demonstrations))
+    episodes = draw_episodes(contents.episodes, settings.limit, settings.seed)
+    if settings.stages:
+        episodes = with_stage_questions(episodes)
     return trial_replay(episodes, names, settings.frames, settings.seed)
 
 

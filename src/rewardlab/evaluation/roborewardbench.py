@@ -1,7 +1,7 @@
 """How HELM reads an answer, the 23 subsets, the published table."""
 
 import csv
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from importlib.resources import files
 
@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.data.sources import SOURCES
 from rewardlab.models.protocols import helm_number
 
 UNREADABLE_ERROR = 4.0  # the absolute error HELM gives an answer in which it finds no number
@@ -73,31 +74,8 @@ def _whole_levels(
 EPISODES = 2_831  # of the human-verified test split, the benchmark itself
 TABLE = "roborewardbench_table10.csv"
 
-SUBSETS = {  # the 23 subsets as the dataset names them, and as the published table does; RoboArena counts as one
-    "austin_sirius_dataset_converted_externally_to_rlds": "austin_sirius",
-    "berkeley_autolab_ur5": "berkeley_autolab_ur5",
-    "berkeley_fanuc_manipulation": "berkeley_fanuc",
-    "berkeley_mvp_converted_externally_to_rlds": "berkeley_mvp",
-    "berkeley_rpt_converted_externally_to_rlds": "berkeley_rpt",
-    "bridge": "berkeley_bridge",
-    "cmu_play_fusion": "cmu_play_fusion",
-    "dlr_edan_shared_control_converted_externally_to_rlds": "dlr_wheelchair",
-    "droid": "droid",
-    "fractal20220817_data": "rt1_robot_action",
-    "iamlab_cmu_pickup_insert_converted_externally_to_rlds": "cmu_franka_pick_insert",
-    "jaco_play": "usc_jaco_play",
-    "kaist_nonprehensile_converted_externally_to_rlds": "kaist_nonprehensile",
-    "roboturk": "roboturk",
-    "stanford_hydra_dataset_converted_externally_to_rlds": "stanford_hydra",
-    "taco_play": "freiburg_franka_play",
-    "tokyo_u_lsmo_converted_externally_to_rlds": "lsmo",
-    "ucsd_kitchen_dataset_converted_externally_to_rlds": "ucsd_kitchen",
-    "ucsd_pick_and_place_dataset_converted_externally_to_rlds": "ucsd_pick_place",
-    "utokyo_pr2_tabletop_manipulation_converted_externally_to_rlds": "tokyo_pr2_tabletop",
-    "utokyo_xarm_bimanual_converted_externally_to_rlds": "utokyo_xarm_bimanual",
-    "viola": "austin_viola",
-    "robo_arena": "robo_arena",
-}
+# The 23 subsets as the dataset names them, and as the published table does; RoboArena counts as one.
+SUBSETS = {source.key: source.published_as for source in SOURCES.values() if source.published_as}
 
 
 @dataclass(frozen=True)
@@ -111,6 +89,55 @@ class PublishedRow:
     def macro_mae(self) -> float:
         """Return the mean over subsets, which the printed overall error is to three decimals."""
         return sum(self.subsets.values()) / len(self.subsets)
+
+
+@dataclass(frozen=True)
+class SubsetRank:
+    """The rank and the error of a model on one subset."""
+
+    subset: str
+    rank: int
+    error: float
+
+
+@dataclass(frozen=True)
+class RankSwing:
+    """The rank of a model over all subsets, and its ranks on the subsets where it stands best and worst."""
+
+    model: str
+    rank: int
+    best: SubsetRank
+    worst: SubsetRank
+
+
+Errors = Mapping[str, Mapping[str, float]]  # by model and subset
+
+
+def subset_winners(errors: Errors) -> dict[str, tuple[str, ...]]:
+    """Return the models with the lowest error on each subset; several where they tie."""
+    found: dict[str, tuple[str, ...]] = {}
+    for subset in dict.fromkeys(subset for own in errors.values() for subset in own):
+        least = min(own[subset] for own in errors.values() if subset in own)
+        found[subset] = tuple(model for model, own in errors.items() if own.get(subset) == least)
+    return found
+
+
+def rank_swings(errors: Errors) -> list[RankSwing]:
+    """Return how far the rank of each model moves from subset to subset, the best model over all subsets first.
+
+    Models that tie share a rank. On subsets of equal rank, the lower error is the best and the higher one the worst.
+    """
+    overall = {model: sum(own.values()) / len(own) for model, own in errors.items() if own}
+    found = []
+    for model in sorted(overall, key=lambda name: overall[name]):
+        ranks = [
+            SubsetRank(subset, 1 + sum(own.get(subset, error) < error for own in errors.values()), error)
+            for subset, error in errors[model].items()
+        ]
+        place = 1 + sum(other < overall[model] for other in overall.values())
+        best, worst = (pick(ranks, key=lambda each: (each.rank, each.error)) for pick in (min, max))
+        found.append(RankSwing(model, place, best, worst))
+    return found
 
 
 def published_rows() -> list[PublishedRow]:

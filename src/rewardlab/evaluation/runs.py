@@ -176,7 +176,8 @@ _LOCKED = {  # settings that no query can change again
     "python_enable_replacements": "false",
     "lock_configuration": "true",
 }
-_LARGE = ("raw", "progress", "truth_progress", "probabilities", "shown", *INFO_COLUMNS)  # read where a query names them
+# Read where a query names them.
+_LARGE = ("raw", "progress", "truth_progress", "truth_stages", "probabilities", "shown", *INFO_COLUMNS)
 
 
 def runs_sql(

@@ -13,8 +13,8 @@ from rewardlab.core.settings import FramePolicyText, Help
 from rewardlab.core.terminal import loading
 from rewardlab.core.trial import Answer
 from rewardlab.models import name_model
-from rewardlab.models.composite import validated_answers
-from rewardlab.models.contract import Budget, RewardModel
+from rewardlab.models.composite import build_model, validated_answers
+from rewardlab.models.contract import AnyModel, Budget
 from rewardlab.models.ledger import Spent, spent_by_model
 
 Clip = Episode | Frames | Path | str  # an episode, frames (T, H, W, 3) or a video file
@@ -43,15 +43,13 @@ class ScoreReport:
     spent: Spent | None  # None where nothing is paid for
 
 
-def score(
-    model: str | RewardModel, clip: Clip, instruction: str = "", *, frames: FramePolicyText = "uniform:16"
-) -> Answer:
+def score(model: AnyModel, clip: Clip, instruction: str = "", *, frames: FramePolicyText = "uniform:16") -> Answer:
     """Return the Score or Failure of a model for one video file, array of frames (T, H, W, 3) or episode."""
     return score_clips(model, [clip], instruction, frames=frames).clips[0].answer
 
 
 def score_clips(
-    model: Annotated[str | RewardModel, Help("model that scores, such as pocket or openai:MODEL@URL")],
+    model: Annotated[AnyModel, Help("model that scores, such as pocket or openai:MODEL@URL")],
     clips: Annotated[Sequence[Clip], Help("video files")],
     instruction: Annotated[str, Help("what the robot was asked to do, in quotes")],
     *,
@@ -70,7 +68,7 @@ def score_clips(
     shown = [sample_frames(episode, policy) for episode in episodes]
     with tempfile.TemporaryDirectory() as folder:
         with loading(f"loading {named.name}"):
-            built = named.build(Budget(folder=Path(folder)))
+            built = build_model(named, Budget(folder=Path(folder)))
         started = time.perf_counter()
         with loading(f"asking {named.name}"):
             answers = validated_answers(built, shown if named.sees_truth else [strip_labels(each) for each in shown])

@@ -1,5 +1,6 @@
 """Score one job: decode once, perturb once a condition, ask each model; and the same inside a worker."""
 
+import logging
 import pickle
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +19,7 @@ from rewardlab.evaluation.engines.contract import Service, Tell
 from rewardlab.evaluation.engines.processes import Process
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
-from rewardlab.models.composite import build_all, checked_answers
+from rewardlab.models.composite import build_all, build_model, checked_answers
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations.contract import PerturbedEpisode
 
@@ -215,17 +216,31 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         truth_level=episode.label.level,
         truth_success=episode.label.success,
         truth_progress=None if broken else episode.label.progress,
+        truth_stages=None if broken else _stages_done(episode),
         instruction=episode.instruction,
         shown=() if broken else tuple(episode.clip.order.tolist()),
-        frames_hash="" if broken else digest(episode.clip.source.digest, episode.clip.order.tobytes()),
+        frames_hash="" if broken else frames_hash(episode),
         status="dropped" if group.dropped else "failed",
         reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this trial",
+        embodiment=origin.provenance.embodiment or None,
+        perspective=origin.provenance.perspective or None,
     )
+
+
+def frames_hash(episode: Episode) -> str:
+    """Identify the frames that an episode shows."""
+    return digest(episode.clip.source.digest, episode.clip.order.tobytes())
+
+
+def _stages_done(episode: Episode) -> tuple[int, ...] | None:
+    """Return stage after stage whether it is done at each shown frame; None of an episode without stages."""
+    return tuple(int(done) for stage in episode.label.stages for done in stage.done) or None
 
 
 def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
     if isinstance(answer, Failure):
-        return replace(draft, reason=answer.reason, raw=answer.raw, seconds=seconds, info=answer.info)
+        failed = replace(draft, reason=answer.reason, raw=answer.raw, traceback=answer.traceback)
+        return replace(failed, seconds=seconds, info=answer.info)
     return replace(
         draft,
         status="scored",
@@ -242,17 +257,35 @@ def _finished(draft: Trial, answer: Answer, seconds: float) -> Trial:
 # The scoring of jobs in a worker: the models are built once, then each job is scored as it comes.
 
 
-def serve_jobs(context: ScoringContext, tell: Tell) -> Service | None:
-    """Say when the models are loaded, then score the jobs that come and tell their trials."""
+class _Notes(logging.Handler):
+    """Hands what a worker logs, such as a retried request, to the command, which shows it."""
+
+    def __init__(self, take: Callable[[str], None]) -> None:
+        super().__init__(logging.WARNING)
+        self._take = take
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Take one message."""
+        self._take(record.getMessage())
+
+
+def serve_jobs(context: ScoringContext, tell: Tell, *, isolate: bool = True) -> Service | None:
+    """Say when the models are loaded, then score the jobs that come and tell their trials.
+
+    Without `isolate`, models from outside are built here too, where a debugger reaches them.
+    """
     say: Callable[[str, object], None] = lambda kind, content: tell(pickle.dumps((kind, content)))
     started: list[Process] = []  # of models from outside
+    if isolate:
+        logging.getLogger("rewardlab").addHandler(_Notes(lambda text: say("note", text)))
 
     def close() -> None:
         for process in started:
             process.stop()
 
     try:
-        models = build_all(context.models, context.budget, partial(start_model, started=started))
+        build = partial(start_model, started=started) if isolate else build_model
+        models = build_all(context.models, context.budget, build)
     except Exception as error:
         close()
         say("exited" if isinstance(error, WorkerFailed) else "broken", str(error))

@@ -1,5 +1,6 @@
 """`run_jobs`: workers that score, deadlines, recovery; `engines.ordered_map` maps other work over workers."""
 
+import logging
 import pickle
 import time
 from collections import Counter, deque
@@ -13,6 +14,7 @@ import cloudpickle
 
 from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.settings import Execution, Scoring
+from rewardlab.core.terminal import one_line
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.display import reason_kind
 from rewardlab.evaluation.engines import open_engine
@@ -22,6 +24,7 @@ from rewardlab.evaluation.plan import Job, PlannedTrial, ScoringContext
 from rewardlab.evaluation.scoring import failed_trials, serve_jobs
 
 _NEVER = float("inf")
+_LOAD_SECONDS = 900.0  # that models may take to load
 _MAX_WORKER_FAILURES = 3  # of workers that load the models, before it is an error
 
 
@@ -191,6 +194,8 @@ class ScoringWorker:
             self.job, self.under_way = None, UnderWay()
         elif kind == "exited":
             self.exit_message = content
+        elif kind == "note":
+            logging.getLogger("rewardlab").warning("%s", one_line(content))
         elif kind == "stopped":
             raise StopRun(content)
         else:
@@ -321,9 +326,11 @@ def run_jobs(
         source = iter(jobs)
         queue = deque(islice(source, execution.workers or engine.cores))  # the rest is made when it is needed
         models = {name: pickle_model(model) for name, model in context.models.items()}
-        payload = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models)))
+        isolate = execution.engine != "local"
+        payload = cloudpickle.dumps(partial(serve_jobs, replace(context, models=models), isolate=isolate))
         threads = max(1, engine.cores // max(len(queue), 1))
-        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(engine.start(payload, threads), scoring.load_timeout)
+        load_timeout = scoring.load_timeout or _LOAD_SECONDS
+        start: Callable[[], ScoringWorker] = lambda: ScoringWorker(engine.start(payload, threads), load_timeout)
         failures, first = WorkerFailures(scoring.max_restarts), FirstAnswers(context.evaluated, scoring.max_failures)
         pool = _Pool(engine, start, failures, first, queue, source, context.batch, [start() for _ in queue])
         try:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rewardlab.core.catalog import Catalog, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.metrics import accuracy, calibration, progress, rank_correlation
+from rewardlab.metrics import accuracy, calibration, progress, rank_correlation, stages
 from rewardlab.metrics.contract import Display, Metric
 
 _OWN: dict[str, Metric] = {
@@ -24,6 +24,8 @@ _OWN: dict[str, Metric] = {
         *(progress.static_video_order_correlation, progress.progress_correlation, progress.progress_tau_b),
         *(progress.progress_tau_b_ceiling, calibration.ranked_probability_score, calibration.brier_score),
         *(calibration.ordinal_ece, calibration.top_label_ece),
+        *(stages.stage_success_accuracy, stages.stage_success_auc, stages.stage_order),
+        *(stages.stage_separation, stages.falls_when_undone),
     )
 }
 

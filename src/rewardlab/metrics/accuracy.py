@@ -75,7 +75,7 @@ def macro_mae(trials: TrialTable) -> float:
 
 @mean_metric(
     better="lower",
-    display=Display("micro MAE", axis=(0.0, 4.0), headline=True, perturbation_table=True, compared=True),
+    display=Display("micro MAE", axis=(0.0, 4.0), perturbation_table=True, compared=True),
 )
 def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
@@ -307,13 +307,13 @@ def near_miss_auc(trials: TrialTable) -> float:
 # of every trial.
 
 _FALSE_POSITIVES = 0.05
-_EVERY_TRIAL = Draws(np.ones((1, 1), dtype=np.uint8), seed=0)
+EVERY_TRIAL = Draws(np.ones((1, 1), dtype=np.uint8), seed=0)
 
 
 def _detection(trials: TrialTable, draws: Draws) -> tuple[TrialTable, Numbers, Numbers, Codes]:
     """Return the trials with a level and an outcome, their expected levels, outcomes and clusters."""
     used = trials.where(~np.isnan(expected_levels(trials) + trials.number("truth_success")))
-    cluster = np.zeros(len(used), dtype=np.int64) if draws is _EVERY_TRIAL else clusters_of(used)
+    cluster = np.zeros(len(used), dtype=np.int64) if draws is EVERY_TRIAL else clusters_of(used)
     return used, expected_levels(used), used.number("truth_success"), cluster
 
 
@@ -334,7 +334,7 @@ def _success_auc(trials: TrialTable, draws: Draws, *, within: bool) -> Numbers:
 def success_auc_within_subset(trials: TrialTable) -> float:
     """Area under the ROC curve of telling successes from failures of the same subset by the expected level; a tie
     counts half. On real robots a counter of moving pixels may reach 0.7."""
-    return float(_success_auc(trials, _EVERY_TRIAL, within=True)[0])
+    return float(_success_auc(trials, EVERY_TRIAL, within=True)[0])
 
 
 @metric(
@@ -346,7 +346,7 @@ def success_auc_within_subset(trials: TrialTable) -> float:
 def success_auc(trials: TrialTable) -> float:
     """The same over all pairs of a success and a failure; telling subsets apart raises it where their outcomes
     differ."""
-    return float(_success_auc(trials, _EVERY_TRIAL, within=False)[0])
+    return float(_success_auc(trials, EVERY_TRIAL, within=False)[0])
 
 
 def _at_false_positives(trials: TrialTable, draws: Draws, *, of_called: bool) -> Numbers:
@@ -382,7 +382,7 @@ def _at_false_positives(trials: TrialTable, draws: Draws, *, of_called: bool) ->
 def success_precision_at_5_fpr(trials: TrialTable) -> float:
     """Share of successes among the trials called one, at the lowest threshold on the expected level that calls at most
     5 % of the failures a success; it depends on how many of the trials are successes."""
-    return float(_at_false_positives(trials, _EVERY_TRIAL, of_called=True)[0])
+    return float(_at_false_positives(trials, EVERY_TRIAL, of_called=True)[0])
 
 
 @metric(
@@ -393,4 +393,4 @@ def success_precision_at_5_fpr(trials: TrialTable) -> float:
 )
 def success_recall_at_5_fpr(trials: TrialTable) -> float:
     """Share of successes that are called one at that threshold."""
-    return float(_at_false_positives(trials, _EVERY_TRIAL, of_called=False)[0])
+    return float(_at_false_positives(trials, EVERY_TRIAL, of_called=False)[0])

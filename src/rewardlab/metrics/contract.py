@@ -14,7 +14,9 @@ Mask = NDArray[np.bool_]
 _Labelled = Literal["level", "success", "unfinished", "failure", "every failure", "every success", "probabilities"]
 _AtLevel = Literal["true level 1", "true level 2", "true level 3", "true level 4", "near miss or success"]
 _OfProgress = Literal["progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"]
-Eligibility = Literal["clean score", "unchanged", "another instruction"] | _Labelled | _AtLevel | _OfProgress
+_OfStages = Literal["stages", "undone stage", "completed stage"]  # read from progress too
+_Other = Literal["clean score", "unchanged", "another instruction", "one stage"]
+Eligibility = _Other | _Labelled | _AtLevel | _OfProgress | _OfStages
 
 
 def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
@@ -88,6 +90,24 @@ def _moves(trials: TrialTable) -> Numbers:
     return sum_by(owner, len(lengths), (shown != shown[starts[owner]]).astype(np.float64))
 
 
+def _stages(trials: TrialTable) -> Numbers:
+    """Return how many stages each trial asks about; 0 where it has none."""
+    frames = trials.list_lengths("shown")
+    return np.where(frames > 0, trials.list_lengths("truth_stages") / np.maximum(frames, 1), 0)
+
+
+def _stage_events(trials: TrialTable) -> Numbers:
+    """Return how often a stage is completed (in the first row) and undone (in the second)."""
+    done, lengths = trials.lists("truth_stages")
+    frames, owner = trials.list_lengths("shown"), np.repeat(np.arange(len(lengths)), lengths)
+    place = np.arange(len(done)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+    begins = place % np.maximum(frames[owner], 1) == 0
+    before = np.where(begins, 0, np.append(0, done[:-1])[: len(done)])
+    return np.stack(
+        [sum_by(owner, len(lengths), (change > 0).astype(float)) for change in (done - before, before - done)]
+    )
+
+
 _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "level": _level,
     "success": _success,
@@ -109,8 +129,12 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "true progress": lambda trials: has_values(trials, "truth_progress"),
     "reversed clip": lambda trials: trials.matches("perturbation", "reverse") & (trials.number("severity") == 4),
     "static clip": _static,
+    "one stage": lambda trials: _stages(trials) == 1,
+    "completed stage": lambda trials: (_stages(trials) == 1) & (_stage_events(trials)[0] > 0),
+    "stages": lambda trials: _stages(trials) > 1,
+    "undone stage": lambda trials: (_stages(trials) > 1) & (_stage_events(trials)[1] > 0),
 }
-_READ_PROGRESS = frozenset(get_args(_OfProgress))
+_READ_PROGRESS = frozenset((*get_args(_OfProgress), *get_args(_OfStages)))
 OPTIONAL = _READ_PROGRESS | {"probabilities"}  # answers that many models do not give at all
 
 
@@ -135,6 +159,7 @@ class Display:
     heat_map: bool = False  # category by severity
     reliability_level: bool = False  # its curve shows the level of `--accuracy-threshold`, and comes first
     perturbation_table: bool = False  # every perturbation at the highest severity
+    stages: bool = False  # clean episodes of long tasks, on the page and in the terminal
     ceiling: str = ""  # the metric that says how far it can reach on the same trials; shown beside it
     compared: bool = False  # tested between two models by `rewardlab compare`
 

@@ -1,14 +1,16 @@
-"""Kendall's tau by counting pairs, and the metrics made of it."""
+"""Kendall's tau by counting pairs, and the metrics made of it; agreement with pairs that people compared."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.episode import Episode
+from rewardlab.core.errors import DataError
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
     Codes,
@@ -22,7 +24,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     sum_by,
 )
 from rewardlab.metrics.contract import Display, mean_or_nan, metric
-from rewardlab.metrics.estimates import clusters_of
+from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means, expected_levels
 
 Light = NDArray[np.float32]
 _ENTRIES = 512  # entries whose weights are held at a time
@@ -337,6 +339,60 @@ def preference_accuracy(trials: TrialTable) -> float:
     """Share of pairs of the same task and different true level that the scores order rightly; a tie counts half."""
     right, pairs = _preference_terms(_known(trials))
     return float(right.sum() / pairs.sum()) if pairs.sum() else float("nan")
+
+
+# Pairs of rollouts of which a person preferred one, as RoboArena has them.
+
+
+@dataclass(frozen=True)
+class PreferredPair:
+    """Two episodes of one instruction, and which of them a person preferred."""
+
+    pair: str
+    a: str
+    b: str
+    preferred: Literal["a", "b", "tie"]
+
+
+def preferred_pairs(episodes: Sequence[Episode]) -> tuple[PreferredPair, ...]:
+    """Return the pairs of which both episodes are there; DataError where the two contradict each other."""
+    members: dict[str, list[tuple[str, str]]] = {}
+    for episode in episodes:
+        if episode.label.preference is not None:
+            stated = episode.label.preference
+            members.setdefault(stated.pair, []).append((episode.id, stated.preferred))
+    found = []
+    for pair, both in members.items():
+        words = sorted(word for _, word in both)
+        if len(both) == 1:  # the other was not drawn, or cannot be read
+            continue
+        if words not in (["other", "this"], ["tie", "tie"]):
+            raise DataError(
+                f"the preference of pair {pair!r} must be `this` in one row and `other` in a second, or `tie` in both; "
+                f"got {', '.join(words)}: correct these rows"
+            )
+        (a, said), (b, _) = both
+        found.append(PreferredPair(pair, a, b, "tie" if said == "tie" else "a" if said == "this" else "b"))
+    return tuple(found)
+
+
+def human_preference_agreement(trials: TrialTable, pairs: Sequence[PreferredPair], draws: Draws) -> MetricEstimate:
+    """Return the share of pairs in which the preferred rollout has the higher expected level; equal levels count half.
+
+    `trials` are those of one model on untouched episodes. A pair that the person called a tie has no order to agree
+    with and is not asked; one with a rollout that was not scored is asked and not scored.
+    """
+    used = trials.where(trials.matches("status", "scored"))
+    place = {str(episode): number for number, episode in enumerate(used.text("episode"))}
+    decided = [pair for pair in pairs if pair.preferred != "tie"]
+    both = [(place[pair.a], place[pair.b], pair) for pair in decided if pair.a in place and pair.b in place]
+    level, cluster = expected_levels(used), clusters_of(used)
+    gain = np.array([(level[a] - level[b]) * (1 if pair.preferred == "a" else -1) for a, b, pair in both])
+    of_pairs = cluster[np.array([a for a, _, _ in both], dtype=np.int64)]  # that of both, which have one task
+    zeros = np.zeros(len(both), dtype=np.int64)
+    means = estimate_means((1 + np.sign(gain)) / 2, of_pairs, zeros, 1, draws, proportion=False)
+    value, low, high = (float(column[0]) for column in (means.value, means.low, means.high))
+    return MetricEstimate(value, low, high, len(both), len(decided))
 
 
 # The ranking of several models: does a change reorder them?

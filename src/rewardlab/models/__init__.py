@@ -12,6 +12,7 @@ from rewardlab.models.calibration import name_calibrated
 from rewardlab.models.composite import ENSEMBLE_SETTINGS, name_ensemble
 from rewardlab.models.contract import (
     GUARD,
+    AnyModel,
     ModelEntry,
     ModelString,
     NamedModel,
@@ -22,9 +23,11 @@ from rewardlab.models.contract import (
 )
 from rewardlab.models.contrastive import CONTRASTIVE
 from rewardlab.models.controls import CONTROLS
-from rewardlab.models.external import is_module, name_external, pickled
+from rewardlab.models.external import FunctionModel, is_module, maker_of, name_external, pickled
 from rewardlab.models.guard import name_guarded
+from rewardlab.models.normalise import name_normalised, normaliser_settings
 from rewardlab.models.pocket import POCKET
+from rewardlab.models.prefixes import name_prefixes
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.topreward import TOPREWARD
@@ -37,17 +40,23 @@ def load_model(model: str) -> RewardModel:
     return name_model(model).build()
 
 
-def name_model(model: str | RewardModel) -> NamedModel:
-    """Return the model meant by a string or an object, not built yet.
+def name_model(model: AnyModel) -> NamedModel:
+    """Return the model meant by a string, an object or a function, not built yet.
 
     What identifies an object is the code of its class and its settings, the same in every process.
     """
+    if isinstance(model, NamedModel):
+        return model
     if not isinstance(model, str):
-        if not _is_reward_model(model):
-            raise ModelError(f"expected an object with a score(episodes) method, got {model!r}; make one: MyModel()")
-        name = type(model).__name__
-        pickled(name, vars(model) if hasattr(model, "__dict__") else None)  # what cannot be sent is said now
-        return NamedModel(name, content_digest(model), False, lambda _: model, isolated=True)
+        if isinstance(model, type) or not (isinstance(model, RewardModel) or callable(model)):
+            raise ModelError(
+                f"expected an object with a score(episodes) method, or a function of an episode, got {model!r}; "
+                "make one: MyModel()"
+            )
+        made = model if isinstance(model, RewardModel) else FunctionModel(model)
+        name = getattr(model, "__name__", type(model).__name__)  # of a function its own
+        pickled(name, vars(made) if hasattr(made, "__dict__") else None)  # what cannot be sent is said now
+        return NamedModel(name, content_digest(model), False, lambda _: made, isolated=True)
     string = parse_model_string(model)
     named, text = _name_string(string), string.text
     for longer, path in string.calibrations:
@@ -82,7 +91,7 @@ def _is_reward_model(thing: object) -> TypeGuard[RewardModel]:
 
 
 def _name_external(string: ModelString, path: str) -> NamedModel:
-    """Name what stands at `package.module:name`: a model, or a class or function that makes one of the options."""
+    """Name what stands at `package.module:name`: a model or a reward function, or what makes one of the options."""
     external = name_external(path, string.options, _is_reward_model, "a score(episodes) method")
     name = canonical_name(string, external.shown)
     return NamedModel(name, external.identity, False, lambda _: external.make(), isolated=True)
@@ -92,7 +101,7 @@ def _registered(_name: str, path: str) -> ModelEntry:
     """Return the line of the catalog for a model that another package registers."""
     found, _ = load_object(path)
     summary = (inspect.getdoc(found) or path).partition("\n")[0]
-    options = (found,) if callable(found) and not _is_reward_model(found) else ()
+    options = (maker_of(found),) if callable(found) and not _is_reward_model(found) else ()
     return ModelEntry(summary, partial(_name_external, path=path), options)
 
 
@@ -107,9 +116,21 @@ _OWN: dict[str, ModelEntry] = {
     "contrastive": CONTRASTIVE,
     "remote": REMOTE,
     "ensemble": ModelEntry(
-        "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE",
+        "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE; "
+        "early_exit=yes asks no third member where two agree",
         partial(name_ensemble, name_model=name_model),
         (ENSEMBLE_SETTINGS,),
+    ),
+    "normalise": ModelEntry(
+        "rewrites the instruction in one canonical wording before a model sees it; normalise:pocket, by rules, or "
+        "rewriter=openai:NAME@URL",
+        partial(name_normalised, name_model=name_model),
+        (normaliser_settings,),
+        version=2,
+    ),
+    "prefixes": ModelEntry(
+        "progress of a model that gives levels alone, from its levels of growing prefixes; prefixes:motion",
+        partial(name_prefixes, name_model=name_model),
     ),
 }
 MODELS = Catalog(_OWN, "models", _registered)

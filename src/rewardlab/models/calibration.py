@@ -123,7 +123,7 @@ def name_calibrated(name: str, model: NamedModel, path: Path) -> NamedModel:
     """Name a model with the calibration in this file, which must have been fitted for it."""
     calibration, _ = read_fitted(path, "calibration", model, Calibration, "fitted")
     fitted = identity("calibrated", {"version": VERSION, **asdict(calibration)})
-    made = name_composite(name, fitted, [model], lambda built: Calibrated(built[0], calibration))
+    made = name_composite(name, fitted, [model], lambda built, _: Calibrated(built[0], calibration))
     return replace(made, prompt=model.prompt)
 
 

@@ -19,7 +19,7 @@ from rewardlab.core.errors import ModelError, PlanError, RewardlabError, StopRun
 from rewardlab.core.records import read_checksummed_json, record_from_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
-from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo, failure_of, validate_answer
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo, error_traceback, failure_of, validate_answer
 from rewardlab.models.contract import (
     Budget,
     ModelString,
@@ -36,6 +36,7 @@ from rewardlab.models.contract import (
 
 Fitted = TypeVar("Fitted")
 
+_SHOWN_TRACEBACK = 1_500  # characters of the traceback of a model that cannot be built
 MAX_CACHED = 4096  # answers cached per model: far more than are asked for between two models of a batch
 
 
@@ -73,14 +74,18 @@ class WithoutLabels:
 
 
 def name_composite(
-    name: str, identity: str, members: Sequence[NamedModel], combine: Callable[[Sequence[RewardModel]], RewardModel]
+    name: str,
+    identity: str,
+    members: Sequence[NamedModel],
+    combine: Callable[[Sequence[RewardModel], Budget], RewardModel],
 ) -> NamedModel:
     """Name a model made of others; `identity` is what else, beside the members, its answers depend on."""
     see = tuple(member.sees_truth for member in members)
     sees_truth = any(see)
 
-    def combined(built: Sequence[RewardModel]) -> RewardModel:
-        return combine([m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built, strict=True)])
+    def combined(built: Sequence[RewardModel], budget: Budget) -> RewardModel:
+        shown = [m if sees == sees_truth else WithoutLabels(m) for sees, m in zip(see, built, strict=True)]
+        return combine(shown, budget)
 
     return NamedModel(
         name,
@@ -128,7 +133,7 @@ def build_all(
         if model.fingerprint in shared:
             return shared[model.fingerprint]
         members = [built(member) for member in model.members]
-        made = build(model, budget) if model.combine is None else model.combine(members)
+        made = build(model, budget) if model.combine is None else model.combine(members, budget)
         if uses[model.fingerprint] > 1:
             shared[model.fingerprint] = made = CachedModel(made)
         return made
@@ -136,15 +141,21 @@ def build_all(
     return {name: built(model) for name, model in models.items()}
 
 
+def has_outside_code(model: NamedModel) -> bool:
+    """Tell whether a model, or a member of it, is code from outside this package."""
+    return any(each.isolated for each in _with_members(model))
+
+
 def build_model(model: NamedModel, budget: Budget) -> RewardModel:
-    """Build a model; whatever code from outside raises becomes one sentence with its name."""
+    """Build a model; whatever code from outside raises becomes a sentence with its name, and the traceback below it."""
     try:
         return model.build(budget)
     except RewardlabError:
         raise
     except Exception as error:
         said = " ".join(str(error).split())
-        raise ModelError(f"{model.name} raised {type(error).__name__}{': ' * bool(said)}{said}") from error
+        trace = f"\n{error_traceback(error) or ''}"[-_SHOWN_TRACEBACK:]
+        raise ModelError(f"{model.name} raised {type(error).__name__}{': ' * bool(said)}{said}{trace}") from error
 
 
 def validated_answers(model: RewardModel, episodes: Sequence[Episode]) -> list[Answer]:
@@ -194,25 +205,36 @@ _TIE = 1e-9  # shares of votes closer than this are a tie
 
 Numbers = NDArray[np.float64]
 Rule = Literal["vote", "median", "mean"]
-Amount = TypeVar("Amount", int, float)
+_SPENT = ("input_tokens", "output_tokens", "cost")  # of an answer, in its info
 
 
 @dataclass(frozen=True)
 class Ensemble:
-    """Asks every member and combines the answers of those that give one."""
+    """Asks every member and combines the answers of those that give one.
+
+    With `early_exit` the others are not asked where the first two give the same level.
+    """
 
     names: tuple[str, ...]
     members: tuple[RewardModel, ...]
     by: Rule
     weights: tuple[float, ...]
+    early_exit: bool = False
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return one combined answer per episode; a Failure only where no member answers."""
-        by_member = [validated_answers(member, episodes) for member in self.members]
-        return [self._combined(answers) for answers in zip(*by_member, strict=True)]
+        first = 2 if self.early_exit else len(self.members)
+        asked = [validated_answers(member, episodes) for member in self.members[:first]]
+        answers = [list(given) for given in zip(*asked, strict=True)]
+        open_places = [place for place, given in enumerate(answers) if not _agree(given)] if self.early_exit else []
+        for member in self.members[first:] if open_places else ():
+            more = validated_answers(member, [episodes[place] for place in open_places])
+            for place, answer in zip(open_places, more, strict=True):
+                answers[place].append(answer)
+        return [self._combined(given) for given in answers]
 
     def _combined(self, answers: Sequence[Answer]) -> Answer:
-        named = dict(zip(self.names, answers, strict=True))
+        named = dict(zip(self.names, answers, strict=False))  # fewer answers where the first two agreed
         failed = {name: answer.reason for name, answer in named.items() if isinstance(answer, Failure)}
         scored = {name: answer for name, answer in named.items() if isinstance(answer, Score)}
         if not scored:
@@ -228,23 +250,33 @@ class Ensemble:
             probs = vote_shares(levels, weights)
             level = weighted_median(levels, weights) if self.by == "median" else majority(levels, weights)
         progress = [score.progress for score in scores if score.progress is not None]
-        flags = [score.info.unfamiliar for score in scores if score.info.unfamiliar is not None]
+        flagged = [score.info for score in scores if score.info.unfamiliar is not None]
+        trust = next((info for info in flagged if info.unfamiliar), flagged[0] if flagged else ScoreInfo())
         info = ScoreInfo(
-            unfamiliar=any(flags) if flags else None,
+            unfamiliar=trust.unfamiliar,
+            training_distance=trust.training_distance,
+            distance_limit=trust.distance_limit,
+            unfamiliar_because=trust.unfamiliar_because,
             disagreement=round(float(levels.std()), 4),
             member_levels={name: score.level for name, score in scored.items()},
             member_failures=failed,
-            input_tokens=_sum_of_known([answer.info.input_tokens for answer in answers]),
-            output_tokens=_sum_of_known([answer.info.output_tokens for answer in answers]),
-            cost=_sum_of_known([answer.info.cost for answer in answers]),
+            skipped_members=len(self.names) - len(answers) if self.early_exit else None,
+            **spent_together([answer.info for answer in answers]),
         )
         mean_progress = tuple(np.mean(progress, axis=0).tolist()) if progress else None
         return Score(level, tuple(probs.tolist()), mean_progress, info=info)
 
 
-def _sum_of_known(values: Sequence[Amount | None]) -> Amount | None:
-    known = [value for value in values if value is not None]
-    return sum(known[1:], known[0]) if known else None
+def _agree(answers: Sequence[Answer]) -> bool:
+    """Tell whether all of them are scores of the same level, rounded half up."""
+    levels = [math.floor(answer.level + 0.5) for answer in answers if isinstance(answer, Score)]
+    return len(levels) == len(answers) and len(set(levels)) == 1
+
+
+def spent_together(infos: Sequence[ScoreInfo]) -> dict[str, Any]:
+    """Return the tokens and the cost of several answers: the sum of what is known of each, None where nothing is."""
+    known = {name: [vars(info)[name] for info in infos if vars(info)[name] is not None] for name in _SPENT}
+    return {name: sum(values[1:], values[0]) if values else None for name, values in known.items()}
 
 
 def vote_shares(levels: Numbers, weights: Numbers) -> Numbers:
@@ -281,16 +313,17 @@ def ensemble_settings(
     *,
     by: Annotated[Rule, Help("vote, median or mean of what the members say")] = "vote",
     weights: Annotated[str, Help("JSON file, or folder with a weights.json, of the weight of each member")] = "",
-) -> tuple[Rule, tuple[float, ...]]:
-    """Return how the members are combined, and the weight of each."""
-    return by, _weights(weights, names) if weights else (1.0,) * len(names)
+    early_exit: Annotated[bool, Help("do not ask the others where the first two give the same level")] = False,
+) -> tuple[Rule, tuple[float, ...], bool]:
+    """Return how the members are combined, the weight of each, and whether two that agree are enough."""
+    return by, _weights(weights, names) if weights else (1.0,) * len(names), early_exit
 
 
 ENSEMBLE_SETTINGS = partial(ensemble_settings, ())
 
 
 def name_ensemble(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:
-    """Name `ensemble:MEMBER,MEMBER,...?by=vote&weights=FILE`."""
+    """Name `ensemble:MEMBER,MEMBER,...?by=vote&weights=FILE&early_exit=yes`."""
     string = leave_to_members(string, options_of(ENSEMBLE_SETTINGS))
     text = string.argument
     written = [name.strip() for name in text.split(",")]
@@ -303,15 +336,17 @@ def name_ensemble(string: ModelString, name_model: Callable[[str], NamedModel]) 
     names = tuple(member.name for member in members)
     if len({member.fingerprint for member in members}) < len(members):
         raise PlanError(f"the members of an ensemble are different models, got {text!r}")
-    by, weights = ensemble_settings(names, **given)
+    by, weights, early_exit = ensemble_settings(names, **given)
+    if early_exit and len(names) < 3:
+        raise PlanError(f"early_exit saves the third member and those after it, got the two members {text!r}; add one")
     shown = shown_options(ENSEMBLE_SETTINGS, given)
     if "?" in names[-1] and not shown:  # else the options of the last member would be read as those of the ensemble
         shown = (("by", option_text(by)),)
     return name_composite(
         with_options(f"{string.name}:{','.join(names)}", shown),
-        identity("ensemble", {"by": by, "weights": weights}),
+        identity("ensemble", {"by": by, "weights": weights} | ({"early_exit": True} if early_exit else {})),
         members,
-        lambda built: Ensemble(names, tuple(built), by, weights),
+        lambda built, _: Ensemble(names, tuple(built), by, weights, early_exit),
     )
 
 

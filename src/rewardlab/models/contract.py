@@ -35,6 +35,7 @@ from rewardlab.core.trial import Answer, Failure
 CALIBRATION = "calibration.json"  # file in the folder that a model string names after +
 GUARD = "guard.json"  # or this
 OPTION_SYNTAX = "write options as ?key=value&key=value"
+CONNECT_SECONDS = 2.0  # that a server may take until it accepts the first connection
 SPEED = "speed"  # in Annotated: the option affects speed, cost or where the model runs, not its scores
 
 Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
@@ -59,7 +60,11 @@ class ModelString:
 
 @runtime_checkable
 class RewardModel(Protocol):
-    """Scores episodes from their instruction, frames and times."""
+    """Scores episodes from their instruction, frames and times.
+
+    Wherever users give a model, its answers may also be numbers, the levels, and it may be a function: of one
+    `episode`, or of a list where its first parameter is called `episodes`.
+    """
 
     def score(self, episodes: Sequence[Episode]) -> Sequence[Answer]:
         """Return one Score or Failure per episode, in order."""
@@ -74,11 +79,12 @@ class Describer(Protocol):
 
 @dataclass(frozen=True)
 class Budget:
-    """What a run may spend on models that cost money, and the folder of the record of paid requests."""
+    """What a run may spend on models that cost money and on waiting for a server, and the folder of paid requests."""
 
     max_requests: int | None = None
     max_cost: float | None = None  # in the currency of the model's prices
     folder: Path | None = None
+    connect_seconds: float = CONNECT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -95,7 +101,7 @@ class NamedModel:
     make: Callable[[Budget], RewardModel] | None
     exclusive: bool = False  # too big for a copy per worker, or it tracks spending: loaded in one process only
     members: tuple["NamedModel", ...] = ()
-    combine: Callable[[Sequence[RewardModel]], RewardModel] | None = None
+    combine: Callable[[Sequence[RewardModel], Budget], RewardModel] | None = None
     caveat: str = ""  # one sentence on the limits of its results, shown with them
     trained_tasks: tuple[str, ...] = ()  # tasks it was trained on, where that is known
     isolated: bool = False
@@ -107,12 +113,18 @@ class NamedModel:
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.name)
 
+    def __repr__(self) -> str:
+        return f"NamedModel({self.name!r}, fingerprint {self.fingerprint[:8]}; build() loads it)"
+
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""
         if self.combine is not None:
-            return self.combine([member.build(budget) for member in self.members])
+            return self.combine([member.build(budget) for member in self.members], budget or Budget())
         assert self.make is not None
         return self.make(budget or Budget())
+
+
+AnyModel = str | RewardModel | NamedModel | Callable[..., Any]  # whatever a user may give as a model
 
 
 @dataclass(frozen=True)
@@ -224,7 +236,7 @@ def options_of(maker: Callable[..., object]) -> dict[str, Option]:
     """Return the options that a class or function takes by name."""
     return {
         name: _option(name, parameter)
-        for name, parameter in _parameters(maker).items()
+        for name, parameter in parameters_of(maker).items()
         if parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY)
     }
 
@@ -237,7 +249,7 @@ def read_arguments(
     `also` are options that the caller reads itself; errors list them as known.
     """
     options = options_of(maker)
-    rest = next((one for one in _parameters(maker).values() if one.kind is Parameter.VAR_KEYWORD), None)
+    rest = next((one for one in parameters_of(maker).values() if one.kind is Parameter.VAR_KEYWORD), None)
     values: dict[str, Argument] = {}
     for name, text in pairs:
         if name in values:
@@ -279,7 +291,7 @@ def at_least_one(key: str, value: int) -> None:
         raise PlanError(f"option {key} must be at least 1, got {value}")
 
 
-def _parameters(maker: Callable[..., object]) -> Mapping[str, Parameter]:
+def parameters_of(maker: Callable[..., object]) -> Mapping[str, Parameter]:
     """Return the parameters; any keyword is accepted if the signature is not known."""
     try:
         return inspect.signature(maker, eval_str=True).parameters

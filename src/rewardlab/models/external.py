@@ -1,16 +1,27 @@
-"""Code from outside: `package.module:name`, imported, made of its arguments, and pickled."""
+"""Code from outside: `package.module:name`, imported, made of its arguments, and pickled; functions as models."""
 
+import inspect
 import pickle
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import partial
 from importlib.machinery import PathFinder
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Generic, TypeGuard, TypeVar
+from typing import Any, Generic, TypeGuard, TypeVar
 
 from rewardlab.core.catalog import load_object
+from rewardlab.core.episode import Episode
 from rewardlab.core.errors import ModelError, PlanError
-from rewardlab.models.contract import Argument, Pairs, all_settings, identity, read_arguments, shown_options
+from rewardlab.models.contract import (
+    Argument,
+    Pairs,
+    all_settings,
+    identity,
+    parameters_of,
+    read_arguments,
+    shown_options,
+)
 
 Made = TypeVar("Made")
 
@@ -22,6 +33,34 @@ class ExternalCode(Generic[Made]):
     identity: str  # the code and every argument, a file among these by its content
     shown: Pairs  # the arguments in its name
     make: Callable[[], Made]
+
+
+@dataclass(frozen=True)
+class FunctionModel:
+    """A RewardModel made of a function of one episode, or of a list if its first parameter is called `episodes`."""
+
+    function: Callable[..., Any]
+
+    def score(self, episodes: Sequence[Episode]) -> list[Any]:
+        """Return what the function returns: one answer per episode."""
+        if next(iter(parameters_of(self.function)), "") == "episodes":
+            return list(self.function(list(episodes)))
+        return [self.function(episode) for episode in episodes]
+
+
+def maker_of(thing: Any) -> Any:
+    """Return what makes a model of options: of a function of `episode` or `episodes`, the other parameters are those.
+
+    Anything else is returned as it is.
+    """
+    if not inspect.isroutine(thing):
+        return thing
+    parameters = list(parameters_of(thing).values())
+    if not parameters or parameters[0].name not in ("episode", "episodes"):
+        return thing
+    make: Any = lambda **given: FunctionModel(partial(thing, **given) if given else thing)
+    make.__signature__ = inspect.Signature(parameters[1:])
+    return make
 
 
 def is_module(name: str) -> bool:
@@ -39,7 +78,8 @@ def name_external(
 
     `make` returns that object, else what it makes when called with the arguments.
     """
-    found, code = load_object(path)
+    loaded, code = load_object(path)
+    found = maker_of(loaded)
     given, settings, shown = dict[str, Argument](), dict[str, object](), Pairs()
     if not accepts(found) and callable(found):
         given = read_arguments(path, found, pairs, also)
@@ -51,7 +91,7 @@ def name_external(
         )
 
     def make() -> Made:
-        found, _ = load_object(path)
+        found = maker_of(load_object(path)[0])
         made = found if accepts(found) or not callable(found) else found(**given)
         if not accepts(made):
             raise ModelError(f"{path} must be or make an object with {offers}, got {type(made).__name__}")

@@ -21,7 +21,7 @@ from rewardlab.core.episode import Episode, Frames, Indices, is_success, show_on
 from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Decision, Failure, GuardVerdict, Score
 from rewardlab.models.composite import name_composite, read_fitted, validated_answers
-from rewardlab.models.contract import NamedModel, RewardModel, identity
+from rewardlab.models.contract import Budget, NamedModel, RewardModel, identity
 
 _MOST_FRAMES = 16  # of a clip that are looked at
 _SAME = 0.05  # mean absolute difference of grey values under which a frame is the one before it, frozen
@@ -242,7 +242,7 @@ def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[
     fallback = str(record["fallback"])
     members = [model, *([name_model(fallback)] if fallback else [])]
 
-    def combine(built: Sequence[RewardModel]) -> RewardModel:
+    def combine(built: Sequence[RewardModel], _budget: Budget) -> RewardModel:
         return Guarded(built[0], guard, built[1] if len(built) > 1 else None)
 
     fitted = identity("guarded", {"version": VERSION, **asdict(guard)})

@@ -163,11 +163,12 @@ def unpack_answers(body: bytes, frame_counts: Sequence[int]) -> tuple[list[Answe
         raise ValueError("expected a JSON object with a list of answers")
     if len(reply["answers"]) != len(frame_counts):
         raise ValueError(f"expected {len(frame_counts)} answers, got {len(reply['answers'])}")
-    answers = [_answer(row, frames) for row, frames in zip(reply["answers"], frame_counts, strict=True)]
+    answers = [answer_of(row, frames) for row, frames in zip(reply["answers"], frame_counts, strict=True)]
     return answers, str(reply.get("fingerprint"))
 
 
-def _answer(row: Any, frames: int) -> Answer:
+def answer_of(row: Any, frames: int) -> Answer:
+    """Return one answer of a reply, checked against its number of frames; a Failure says what is wrong with it."""
     if not isinstance(row, dict):
         return Failure(f"expected an answer as a JSON object, got {type(row).__name__}")
     raw = row.get("raw")
@@ -201,7 +202,7 @@ def unpack_health(body: bytes) -> Health:
 
 
 _TOO_LARGE = 413
-_HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
+TOKEN_HINT = f"is the address right, and the token in {TOKEN_VARIABLE}?"
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ class Remote:
         from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
 
         policy = RetryPolicy(retries=self.retries, timeout=self.timeout)
-        return HttpClient(policy, read_token(), _HINT, understood=True)
+        return HttpClient(policy, read_token(), TOKEN_HINT, understood=True)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the server's answers; a Failure for each episode where it gave none."""
@@ -262,20 +263,24 @@ class Remote:
         return answers
 
 
+def read_health(url: str) -> Health:
+    """Return which model the server at this address holds; ModelError if none answers there."""
+    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
+
+    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), TOKEN_HINT)
+    try:
+        return run_async(client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0))
+    except (ModelError, StopRun) as error:
+        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
+
+
 def _name(string: ModelString) -> NamedModel:
     read_url(string.argument, "remote:URL such as remote:http://localhost:8000")
     require_packages("remote:", "httpx2", extra="api")
     given: dict[str, Any] = read_arguments(string.name, _SETTINGS, string.options)
     _SETTINGS(**given)  # a wrong value is said before the server is asked
     url = string.argument.rstrip("/")
-    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
-
-    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), _HINT)
-    try:  # which model the server holds: other weights at the same address are another model
-        asked = client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0)
-        served = run_async(asked).fingerprint
-    except (ModelError, StopRun) as error:
-        raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
+    served = read_health(url).fingerprint  # other weights at the same address are another model
     return NamedModel(
         canonical_name(string, ()),
         identity("remote", {}, served),

@@ -8,7 +8,7 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.perturbations.composition import compose, random_member
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.domain import distractors, mirror, scene_appearance
-from rewardlab.perturbations.semantic import added_text, goal_changes, paraphrase, spelling, swaps, translation
+from rewardlab.perturbations.semantic import added_text, goal_changes, paraphrase, spelling, swaps
 from rewardlab.perturbations.temporal import frame_corruption, frame_sequence
 from rewardlab.perturbations.visual import blur, camera, lighting, noise, occlusion, sensor_and_codec, weather
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
@@ -38,7 +38,7 @@ VISUAL = (
 SEMANTIC = (
     *(spelling.typo_keyboard, spelling.char_edit, spelling.ocr_confusion, spelling.case_spacing, spelling.number_form),
     *(added_text.polite_filler, added_text.irrelevant_detail),
-    *(paraphrase.synonym, paraphrase.paraphrase, paraphrase.word_order, translation.language),
+    *(paraphrase.synonym, paraphrase.paraphrase, paraphrase.word_order, paraphrase.language),
     *(goal_changes.ambiguous_reference, swaps.colour_swap, swaps.object_swap, swaps.relation_flip),
     *(goal_changes.negation, goal_changes.added_requirement, goal_changes.task_swap),
     goal_changes.instruction_swap,

@@ -217,7 +217,7 @@ def is_known_success(label: Label) -> bool:
 def require_known_success(episode: Episode) -> None:
     """Raise NotApplicable unless the rollout is a success: only then is another instruction known not to be done."""
     if not is_known_success(episode.label):
-        raise NotApplicable("not known to be a success: a failure may have done just what is asked for now")
+        raise NotApplicable("it needs a clip known to be a success: a failure may have done just what is asked for now")
 
 
 def relabel_as_undone(episode: Episode, text: str) -> PerturbedEpisode:

@@ -1,7 +1,8 @@
 """A benchmark as tables and sentences: the headline, the error per subset, and duplicates."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from rewardlab.core.errors import RunError
@@ -14,17 +15,21 @@ from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
 from rewardlab.evaluation.bench import (
     BENCH,
     COPIES,
+    PREFERENCES,
     AnswerCounts,
     BenchmarkErrors,
+    BenchmarkPreferences,
     ErrorEstimate,
     HelmLevels,
     ModelErrors,
+    PreferenceAgreement,
     ProtocolErrors,
     benchmark_errors,
+    benchmark_preferences,
     errors_without,
 )
 from rewardlab.evaluation.display import format_number, names_of_run
-from rewardlab.evaluation.roborewardbench import SUBSETS
+from rewardlab.evaluation.roborewardbench import SUBSETS, RankSwing, SubsetRank, rank_swings, subset_winners
 from rewardlab.evaluation.summary import refuse_other_results
 
 if TYPE_CHECKING:
@@ -60,6 +65,7 @@ class BenchmarkReport:
     evaluated: tuple[str, ...]
     errors: BenchmarkErrors
     copies: dict[str, Any] | None
+    preferences: BenchmarkPreferences | None
     names: dict[str, str] = field(default_factory=dict)
 
     def shown(self, model: str) -> str:
@@ -83,11 +89,43 @@ class BenchmarkReport:
         return f"{shown}; {known} of the {len(SUBSETS)} subsets of RoboRewardBench{more}"
 
     @property
+    def breakdowns(self) -> dict[str, tuple[str, ...]]:
+        """Return the embodiments and the perspectives of the episodes; a field of `ProtocolErrors` has their errors."""
+        first = [model.strict for model in self.errors.models.values()][:1]
+        found = {kind: tuple(vars(errors)[kind]) for errors in first for kind in ("embodiments", "perspectives")}
+        return {kind: names for kind, names in found.items() if names}
+
+    @property
+    def comparable(self) -> dict[str, dict[str, float]]:
+        """Return the error of each evaluated model per subset: HELM's where it scores all of them, else the strict one.
+
+        Subsets that not every one of them answered are left out.
+        """
+        models = {name: self.models[name] for name in self.evaluated}
+        helm = {name: model.helm for name, model in models.items() if model.helm is not None}
+        read = helm if len(helm) == len(models) else {name: model.strict for name, model in models.items()}
+        known = {name: _known_errors(errors) for name, errors in read.items()}
+        shared = [subset for subset in self.errors.subsets if all(subset in own for own in known.values())]
+        return {name: {subset: own[subset] for subset in shared} for name, own in known.items()}
+
+    @property
+    def winners(self) -> dict[str, tuple[str, ...]]:
+        """Return the models with the lowest error on each subset, where several are evaluated."""
+        return subset_winners(self.comparable) if len(self.evaluated) > 1 else {}
+
+    @property
+    def swings(self) -> list[RankSwing]:
+        """Return how far ranks move from subset to subset, where several models and subsets are evaluated."""
+        errors = self.comparable
+        several = len(errors) > 1 and any(len(own) > 1 for own in errors.values())
+        return rank_swings(errors) if several else []
+
+    @property
     def sentences(self) -> list[str]:
         """Return the sentences below the tables; first which models HELM cannot score, or scores by their mode."""
         special = {name: m.helm_levels for name, m in self.models.items() if m.helm_levels in _WHY}
         said = [f"{self.shown(name)} {_WHY[levels]}" for name, levels in special.items()]
-        return [*said, *_unscored(self), *_duplicates(self)]
+        return [*said, *_unscored(self), *_agreements(self), *_duplicates(self)]
 
 
 def load_benchmark(run: Run) -> BenchmarkReport | None:
@@ -104,7 +142,20 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
         refuse_other_results(run, BENCH, stored.to_json(), errors.to_json())
     evaluated = tuple(name for name in run.record.evaluated if name in errors.models)
     names = names_of_run(run.record, errors.models)
-    return BenchmarkReport(evaluated, errors, _load_duplicates(run, without_text, trials), names)
+    copies, preferences = _load_duplicates(run, without_text, trials), _load_preferences(run, trials)
+    return BenchmarkReport(evaluated, errors, copies, preferences, names)
+
+
+def _load_preferences(run: Run, trials: str) -> BenchmarkPreferences | None:
+    """Return the agreement with people's preferences that the trials give, None where the data states none."""
+    content = run.stored(PREFERENCES)
+    if content is None:
+        return None
+    stored, of_trials = _stored(run, PREFERENCES, partial(record_from_json, BenchmarkPreferences), content)
+    found = benchmark_preferences(run, stored.pairs)
+    if of_trials == trials:
+        refuse_other_results(run, PREFERENCES, record_to_json(stored), record_to_json(found))
+    return found
 
 
 def _load_duplicates(run: Run, without_text: list[str], trials: str) -> dict[str, Any] | None:
@@ -140,13 +191,17 @@ def _duplicates_from_json(content: object) -> dict[str, Any]:
 def print_benchmark(benchmark: BenchmarkReport, console: "Console") -> None:
     """Print the headline of all models, the subsets of the evaluated ones, and the duplicates."""
     console.print(_headline(benchmark))
-    console.print(_subsets(benchmark))
+    console.print(_parts(benchmark, "subsets", benchmark.errors.subsets))
+    for kind, names in benchmark.breakdowns.items():
+        console.print(_parts(benchmark, kind, names))
+    if benchmark.swings:
+        console.print(_swings(benchmark))
     for sentence in benchmark.sentences:
         console.print(sentence, highlight=False, markup=False)
 
 
-def error_text(error: ErrorEstimate | None) -> str:
-    """Return one error with its interval; a dash where there is none."""
+def error_text(error: ErrorEstimate | PreferenceAgreement | None) -> str:
+    """Return one number with its interval; a dash where there is none."""
     if error is None:
         return "-"
     ends = "" if error.low is None else f" {error.low:.2f}..{error.high:.2f}"
@@ -180,13 +235,28 @@ def _unscored(benchmark: BenchmarkReport) -> list[str]:
     every, said = benchmark.errors.subsets, []
     for name in benchmark.evaluated:
         strict = benchmark.models[name].strict
-        empty = [short_name(subset) for subset in every if _subset_value(strict, subset) == "-"]
+        empty = [short_name(subset) for subset in every if _value(strict, "subsets", subset) == "-"]
         if 0 < len(empty) < len(every):
             said.append(
                 f"{benchmark.shown(name)}: no answer was scored strictly in {', '.join(empty)}, so its strict MAE is "
                 f"the mean over {len(every) - len(empty)} of {len(every)} subsets."
             )
     return said
+
+
+def _agreements(benchmark: BenchmarkReport) -> list[str]:
+    """Return how often each model orders two rollouts as a person did."""
+    found = benchmark.preferences
+    if found is None:
+        return []
+    said = []
+    for name in benchmark.models:
+        agreement = found.agreement[name]
+        short = "" if agreement.scored == agreement.asked else f" ({agreement.scored} scored)"
+        said.append(f"{benchmark.shown(name)} {error_text(agreement)}{short}")
+    ties = sum(pair.preferred == "tie" for pair in found.pairs)
+    pairs = f"{len(found.pairs) - ties} pairs of rollouts, {ties} tie{'s' * (ties != 1)} left out"
+    return [f"agreement with people's preferences ({pairs}; equal levels count half): {'; '.join(said)}."]
 
 
 def _duplicates(benchmark: BenchmarkReport) -> list[str]:
@@ -222,21 +292,46 @@ def _headline(benchmark: BenchmarkReport) -> "Table":
     return table
 
 
-def _subsets(benchmark: BenchmarkReport) -> "Table":
-    table = _table("MAE per subset (HELM / strict)")
+def _parts(benchmark: BenchmarkReport, kind: str, names: Sequence[str]) -> "Table":
+    """Return the errors on each subset, embodiment or perspective; of subsets also who is best there."""
+    winners = benchmark.winners if kind == "subsets" else {}
+    table = _table(f"MAE per {kind.removesuffix('s')} (HELM / strict)")
     for name in benchmark.evaluated:
         table.add_column(safe_markup(benchmark.shown(name)), justify="right")
     table.add_column("episodes", justify="right")
+    if winners:
+        table.add_column("best", overflow="fold")
     models = [benchmark.models[name] for name in benchmark.evaluated]
-    for subset in benchmark.errors.subsets:
-        errors = [" / ".join(_subset_value(read, subset) for read in (m.helm, m.strict)) for m in models]
-        first = models[0].strict.subsets.get(subset)
-        table.add_row(safe_markup(short_name(subset)), *errors, str(first.asked if first else 0))
+    for name in names:
+        errors = [" / ".join(_value(read, kind, name) for read in (m.helm, m.strict)) for m in models]
+        first = vars(models[0].strict)[kind].get(name)
+        best = [safe_markup(", ".join(map(benchmark.shown, winners.get(name, ()))) or "-")] if winners else []
+        table.add_row(safe_markup(short_name(name)), *errors, str(first.asked if first else 0), *best)
     return table
 
 
-def _subset_value(errors: ProtocolErrors | None, subset: str) -> str:
-    error = errors.subsets.get(subset) if errors else None
+def _swings(benchmark: BenchmarkReport) -> "Table":
+    swings = benchmark.swings
+    table = _table(f"Rank of {len(swings)} models: over all subsets, on the best and on the worst one")
+    for heading in ("all", "best", "worst"):
+        table.add_column(heading, justify="right", overflow="fold")
+    for swing in swings:
+        ends = (safe_markup(rank_text(each)) for each in (swing.best, swing.worst))
+        table.add_row(safe_markup(benchmark.shown(swing.model)), str(swing.rank), *ends)
+    return table
+
+
+def rank_text(found: SubsetRank) -> str:
+    """Return a rank with its subset and the error there."""
+    return f"{found.rank} ({short_name(found.subset)}, {format_number(found.error, 3)})"
+
+
+def _known_errors(errors: ProtocolErrors) -> dict[str, float]:
+    return {name: error.value for name, error in errors.subsets.items() if error.value is not None}
+
+
+def _value(errors: ProtocolErrors | None, kind: str, name: str) -> str:
+    error = vars(errors)[kind].get(name) if errors else None
     return format_number(error.value if error else None, 3)
 
 

@@ -11,6 +11,7 @@ from rewardlab.core.settings import Help, Setting, setting_text
 from rewardlab.core.terminal import safe_markup
 from rewardlab.data import DATASETS, READERS
 from rewardlab.data.convert import WRITERS
+from rewardlab.data.sources import SOURCES, Source
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
 from rewardlab.models.contract import ModelEntry, options_of
@@ -24,6 +25,7 @@ _ABOUT = {
     "models": "reward models, baselines, and protocols for vision-language models",
     "metrics": "what is measured",
     "datasets": "episodes shipped with the package",
+    "sources": "published datasets of robot videos: embodiment, perspective, counts, licence",
     "writers": "layouts that `rewardlab data convert` writes",
     "readers": "formats that a folder of your own may have",
 }
@@ -38,13 +40,14 @@ def catalogs() -> dict[str, Mapping[str, object]]:
         "models": MODELS,
         "metrics": METRICS,
         "datasets": DATASETS,
+        "sources": SOURCES,
         "writers": WRITERS,  # before the readers: where names are equal, `show` explains the reader
         "readers": READERS,
     }
 
 
 def list_catalog(
-    catalog: Annotated[str, Help("perturbations, models, metrics, datasets, writers or readers")] = "",
+    catalog: Annotated[str, Help("perturbations, models, metrics, datasets, sources, writers or readers")] = "",
     *,
     category: Annotated[str | None, Help("only perturbations of this category", metavar="NAME")] = None,
     search: Annotated[str | None, Help("only entries with this text in their name or description")] = None,
@@ -90,7 +93,7 @@ def list_catalog(
 
 
 def show_entry(
-    name: Annotated[str, Help("name of a perturbation, model, metric, dataset, writer or reader")],
+    name: Annotated[str, Help("name of a perturbation, model, metric, dataset, source, writer or reader")],
 ) -> str:
     """Explain one entry of a catalog: what it does and its options or severities.
 
@@ -106,6 +109,8 @@ def show_entry(
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
     if isinstance(entry, ModelEntry):
         return "\n".join([f"{name}: {entry.summary}", *_option_lines(entry.options, rest=name in _PROTOCOLS)])
+    if isinstance(entry, Source):
+        return "\n".join([f"{name}: {entry.summary}", *_source_lines(entry)])
     if not isinstance(entry, Perturbation):
         return f"{name}: {_summary(entry)}"
     facts = [f"{entry.name}: {entry.summary}"]
@@ -128,11 +133,24 @@ def _option_lines(makers: Sequence[Callable[..., object]], *, rest: bool) -> Ite
         yield "  and those of the backend: `rewardlab show openai`, `rewardlab show hf`"
 
 
+def _source_lines(source: Source) -> Iterator[str]:
+    """Yield names and keys of a source, and the places that state its facts."""
+    facts = {
+        "also called": ", ".join(source.aliases),
+        "camera": ", ".join(source.cameras),
+        "instruction": ", ".join(source.instructions),
+        "facts from": source.facts_from,
+        "keys from": source.keys_from,
+        "licence from": source.license_from,
+    }
+    yield from (f"  {what:<13} {text}" for what, text in facts.items() if text)
+
+
 def _summary(entry: object) -> str:
     if isinstance(entry, Path):
         rows = len((entry / "metadata.jsonl").read_text(encoding="utf-8").splitlines())
         return f"{rows} episodes shipped with the package"
-    return str(vars(entry)["summary"])
+    return entry.summary if isinstance(entry, Source) else str(vars(entry)["summary"])
 
 
 _BASH = """_rewardlab() {

@@ -14,7 +14,7 @@ from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.terminal import one_line, safe_markup
-from rewardlab.core.trial import Failure, describe_info, info_to_json
+from rewardlab.core.trial import Failure, describe_info, info_to_json, trust_sentence
 from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
@@ -32,11 +32,15 @@ _WIDTH = 78
 _BARS_SHOWN = 48
 
 
-def score_lines(asked: ScoreReport) -> Iterator[str]:
-    """Yield the lines that explain every answer."""
+def score_lines(asked: ScoreReport, *, every: bool = False) -> Iterator[str]:
+    """Yield the lines that explain every answer; the traceback of the first failure, or of `every` one."""
+    untold = True
     for clip in asked.clips:
         yield f"{clip.clip}: {clip.shown} of {clip.count} frames shown, {clip.duration:.1f} s"
         yield from (f"  {line}" for line in _answer_lines(clip))
+        if isinstance(clip.answer, Failure) and clip.answer.traceback and (every or untold):
+            untold = False
+            yield from (f"    {line}" for line in clip.answer.traceback.splitlines())
     if asked.prompt:
         yield "prompt:"
         for line in asked.prompt.strip().splitlines():
@@ -78,6 +82,8 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
             yield f"progress  {sparkline(values)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
         yield from _field("answer", answer.raw)
+    if trust := trust_sentence(answer.info):
+        yield from _field("trust", trust)
     if known := describe_info(answer.info):
         yield from _field("info", known)
 
@@ -85,9 +91,9 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
 def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     answer = clip.answer
     record: dict[str, Any] = {"clip": str(clip.clip), "shown": clip.shown, "frames": clip.count, "raw": answer.raw}
-    record["info"] = info_to_json(answer.info)
+    record |= {"trust": trust_sentence(answer.info) or None, "info": info_to_json(answer.info)}
     if isinstance(answer, Failure):
-        return record | {"failure": answer.reason}
+        return record | {"failure": answer.reason, "traceback": answer.traceback}
     record |= {"level": answer.level, "success": is_success(answer.level)}
     return record | {"probabilities": answer.probabilities, "progress": answer.progress}
 
@@ -176,7 +182,7 @@ def _range(values: Sequence[float]) -> str:
 
 # Two models compared, as people read it: one verdict, then a table of every test; on the terminal or in a file.
 
-_HEAD = ("on", "metric", "A", "B", "A - B [95 %]", "p (Holm)", "better")
+COMPARISON_HEAD = ("on", "metric", "A", "B", "A - B [95 %]", "p (Holm)", "better")
 
 
 def verdict(comparison: Comparison) -> str:
@@ -198,11 +204,11 @@ def print_comparison(comparison: Comparison, console: Console) -> None:
     """Print the verdict, which model is A and which B, the table, and what must be known of it."""
     for line in (verdict(comparison), *_who(comparison)):
         console.print(safe_markup(line), soft_wrap=True)
-    table = Table(*_HEAD, box=None, pad_edge=False)
+    table = Table(*COMPARISON_HEAD, box=None, pad_edge=False)
     for test in comparison.tests:
-        table.add_row(*map(safe_markup, _test_row(test)))
+        table.add_row(*map(safe_markup, test_row(test)))
     console.print(table)
-    for note in _notes(comparison):
+    for note in comparison_notes(comparison):
         console.print(safe_markup(note), soft_wrap=True)
 
 
@@ -223,7 +229,8 @@ def _who(comparison: Comparison) -> tuple[str, str]:
     return f"A: {a}", f"B: {b}"
 
 
-def _test_row(test: PairedTest) -> tuple[str, ...]:
+def test_row(test: PairedTest) -> tuple[str, ...]:
+    """Return a test as a line of the table."""
     paired = test.paired
     gap = "-" if math.isnan(paired.difference) else test.gap
     p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
@@ -231,7 +238,8 @@ def _test_row(test: PairedTest) -> tuple[str, ...]:
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
 
 
-def _notes(comparison: Comparison) -> list[str]:
+def comparison_notes(comparison: Comparison) -> list[str]:
+    """Return what must be known of the tests, such as too few clusters."""
     few = [test.group for test in comparison.tests if test.paired.clusters < FEW_CLUSTERS]
     notes = [f"too few clusters to rely on the intervals: {', '.join(dict.fromkeys(few))}"] if few else []
     return notes + list(comparison.notes)
@@ -239,10 +247,10 @@ def _notes(comparison: Comparison) -> list[str]:
 
 def _as_markdown(comparison: Comparison) -> str:
     lines = [f"**{_plain(verdict(comparison))}**", "", *(f"- {_plain(who)}" for who in _who(comparison)), ""]
-    lines += [f"| {' | '.join(_HEAD)} |", "|" + "---|" * len(_HEAD)]
-    lines += [f"| {' | '.join(_test_row(test))} |" for test in comparison.tests]
+    lines += [f"| {' | '.join(COMPARISON_HEAD)} |", "|" + "---|" * len(COMPARISON_HEAD)]
+    lines += [f"| {' | '.join(test_row(test))} |" for test in comparison.tests]
     lines += ["", *(f"- {_plain(finding(comparison, test))}" for test in comparison.tests)]
-    lines += [f"- {_plain(note)}" for note in _notes(comparison)]
+    lines += [f"- {_plain(note)}" for note in comparison_notes(comparison)]
     return "\n".join(lines) + "\n"
 
 
@@ -259,7 +267,7 @@ def _as_json(comparison: Comparison) -> str:
         "string_b": comparison.string_b,
         "draws": comparison.draws,
         "seed": comparison.seed,
-        "notes": _notes(comparison),
+        "notes": comparison_notes(comparison),
         "tests": [_test_json(comparison, test) for test in comparison.tests],
     }
     return json.dumps(record, indent=2, allow_nan=False) + "\n"

@@ -144,6 +144,7 @@ def render_data_page(facts: DataFacts) -> str:
         .get_template("data_page.html")
         .render(
             facts=facts,
+            counts=counts,
             everything=counts.everything,
             splits=counts.splits if len(counts.splits) > 1 else [],
             sources=counts.sources[:_SHOWN],

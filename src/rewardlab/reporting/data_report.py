@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,7 +32,7 @@ from rewardlab.evaluation.engines.processes import Process, start_worker
 from rewardlab.evaluation.engines.worker_process import serve_items
 from rewardlab.evaluation.vision_free import BaselineScore, LabelledRows, vision_free_scores
 
-NO_SOURCE = "no source stated"
+NOT_STATED = "not stated"
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class VideoLength:
 
 @dataclass(frozen=True)
 class GroupCounts:
-    """A source or a split: its rows, tasks and videos, and how many rows are at each level; None is no level."""
+    """Rows, tasks and videos of a source, split, embodiment or perspective, and its rows per level; None is none."""
 
     name: str
     rows: int
@@ -76,7 +77,9 @@ class RowCounts:
 
     everything: GroupCounts
     splits: tuple[GroupCounts, ...]
-    sources: tuple[GroupCounts, ...]  # the largest first
+    sources: tuple[GroupCounts, ...]  # the largest first, as in the next two
+    embodiments: tuple[GroupCounts, ...]
+    perspectives: tuple[GroupCounts, ...]
     shared_tasks: Mapping[str, tuple[str, ...]]  # tasks in more than one split, and in which
     conflicts: RowConflicts
 
@@ -84,17 +87,23 @@ class RowCounts:
 def count_rows(listings: Mapping[str, RowListing]) -> RowCounts:
     """Count the rows of all splits."""
     rows = [row for listing in listings.values() for row in listing.rows]
-    sources: dict[str, list[ListedRow]] = defaultdict(list)
-    for row in rows:
-        sources[row.source or NO_SOURCE].append(row)
-    by_source = (group_counts(name, own) for name, own in sources.items())
     return RowCounts(
         group_counts("all", rows),
         tuple(group_counts(name, listing.rows) for name, listing in listings.items()),
-        tuple(sorted(by_source, key=lambda group: -group.rows)),
+        _grouped(rows, attrgetter("source")),
+        _grouped(rows, attrgetter("embodiment")),
+        _grouped(rows, attrgetter("perspective")),
         shared_tasks(listings),
         row_conflicts(listings),
     )
+
+
+def _grouped(rows: Sequence[ListedRow], name_of: Callable[[ListedRow], str]) -> tuple[GroupCounts, ...]:
+    groups: dict[str, list[ListedRow]] = defaultdict(list)
+    for row in rows:
+        groups[name_of(row) or NOT_STATED].append(row)
+    found = (group_counts(name, own) for name, own in groups.items())
+    return tuple(sorted(found, key=lambda group: -group.rows))
 
 
 @lru_cache(maxsize=100_000)

@@ -1,10 +1,13 @@
 """The findings of a summary as sentences, and what paid models have cost."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from shlex import quote
 
 from rewardlab.core.summary import Summary, in_control_order
-from rewardlab.core.trial import CLEAN
-from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold
+from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold, listed
+from rewardlab.evaluation.findings import tested_severity
+from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.accuracy import instruction_grounding, micro_mae, success_auc_within_subset
 from rewardlab.metrics.contract import Metric
 from rewardlab.models.ledger import Spent, spent_by_model
@@ -22,12 +25,12 @@ def findings(summary: Summary, model: str) -> list[str]:
     worst = [f"{entry.perturbation} ({format_number(entry.expectation_kept)})" for entry in broken[:3]]
     sentences = [
         summary.caveat(model),
-        _clean_sentence(summary, model),
+        _clean_sentence(summary, model) if summary.labelled else _unlabelled_sentence(summary, model),
         _familiarity_sentence(summary, model),
         f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else "",
         _reliable_sentence(summary, model),
         *control_sentences(summary, model),
-        f"It keeps the fewest expectations under {_listed(worst)}." if worst else "",
+        f"It keeps the fewest expectations under {listed(worst)}." if worst else "",
     ]
     return [sentence for sentence in sentences if sentence]
 
@@ -40,6 +43,22 @@ def _clean_sentence(summary: Summary, model: str) -> str:
     right = f"success accuracy is {format_number(success.value)} {format_interval(success)}"
     said = ", and its ".join(text for text, row in ((off, error), (right, success)) if row.value is not None)
     return f"On clean episodes its {said} ({format_coverage(success)} scored)."
+
+
+def _unlabelled_sentence(summary: Summary, model: str) -> str:
+    top = summary.highest_severity
+    rows = [(name, summary.measurement(model, name, top, "expectation_kept")) for name in summary.categories]
+    said = [f"{name} {format_number(r.value)} {format_interval(r)}".strip() for name, r in rows if r.value is not None]
+    return f"Expectations kept at severity {top}: {', '.join(said)}." if said else ""
+
+
+def no_labels_sentence(data: Sequence[str]) -> str:
+    """Return what a run on episodes without labels measures, and the commands that add labels."""
+    commands = listed([f"`rewardlab data verify {quote(name)}`" for name in data])
+    return (
+        "These episodes have no labels, so nothing here shows whether a reward is right. The main number is the share "
+        f"of expectations kept under change, which needs no labels. To add labels, run {commands}."
+    )
 
 
 def _familiarity_sentence(summary: Summary, model: str) -> str:
@@ -56,8 +75,8 @@ def _familiarity_sentence(summary: Summary, model: str) -> str:
 
 def data_sentences(summary: Summary) -> list[str]:
     """Return where the data are too few, or lack the labels, to certify even a perfect model."""
-    none = list(summary.unlabelled)
-    sentences = [f"Nothing can be certified under {_listed(none)}: no trial there has a success label."] if none else []
+    none = list(summary.unlabelled) if summary.labelled else []  # without any label, that is said first
+    sentences = [f"Nothing can be certified under {listed(none)}: no trial there has a success label."] if none else []
     small: dict[str, list[str]] = {}  # categories by the data that they have and need
     for entry in summary.too_small:
         enough = "no number is enough; lower --accuracy-threshold"
@@ -65,7 +84,7 @@ def data_sentences(summary: Summary) -> list[str]:
             enough = f"{entry.clusters_needed:,} tasks, about {entry.episodes_needed:,} episodes, are enough"
         small.setdefault(f"{entry.clusters} tasks in {entry.episodes} episodes ({enough})", []).append(entry.category)
     if small:
-        said = [f"{_listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in small.items()]
+        said = [f"{listed(names)} {'has' if len(names) == 1 else 'have'} {text}" for text, names in small.items()]
         least = f"at a success accuracy of {summary.accuracy_threshold:.2f}"
         sentences.append(f"Too few episodes to certify any model, even the oracle, {least}: {'; '.join(said)}.")
     return sentences
@@ -79,6 +98,12 @@ def ceiling_sentence(summary: Summary) -> str:
         return ""
     reach = known[0] if len(known) == 1 else f"{known[0]} to {known[-1]}, depending on the episodes answered"
     return f"Ceiling of tau-b for scores without ties, as true levels are tied: {reach}."
+
+
+def stage_metrics(summary: Summary) -> list[Metric]:
+    """Return the metrics of long tasks that some clean episode was asked for; none where the data has no stages."""
+    shown = metrics_shown(lambda display: display.stages)
+    return [m for m in shown if any(summary.clean(model, m.name).asked for model in summary.models)]
 
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
@@ -100,16 +125,10 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
         return "no labels", ""
     if certified is None or certified < 0:
         return format_threshold(certified), ""
-    tested = [s for s in range(certified + 1) if not _baseline_passes(summary, model, category, s)]
-    if not tested:
+    tested = tested_severity(summary, model, category)
+    if tested is None:
         return str(certified), "no test here"
-    return str(certified), f"no test above {tested[-1]}" if tested[-1] < certified else ""
-
-
-def _baseline_passes(summary: Summary, model: str, category: str, severity: int) -> bool:
-    """Tell whether one constant answer for all trials is accurate enough to be certified."""
-    held = summary.paired_reference_of(model, category if severity else CLEAN, severity, "success_accuracy")
-    return held.blind is not None and held.blind >= summary.accuracy_threshold
+    return str(certified), f"no test above {tested}" if tested < certified else ""
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
@@ -162,13 +181,14 @@ def _grounding_sentence(summary: Summary, model: str) -> str:
 
 
 def _controls_sentence(summary: Summary, model: str) -> str:
-    clean = [c for c in summary.controls if (c.model, c.where, c.metric) == (model, "clean", micro_mae.name)]
+    wanted = (model, "clean", micro_mae.name)
+    clean = [c for c in summary.controls if (c.model, c.where, c.metric) == wanted and c.trials]
     parts = []
     for kind in ("beats", "does not beat", "cannot tell"):
         names = in_control_order(check.control for check in clean if check.conclusion == kind)
         if names:
             words = {"cannot tell": "cannot be distinguished from"}.get(kind, kind)
-            parts.append(f"{words} {_listed(names)}")
+            parts.append(f"{words} {listed(names)}")
     return f"On clean episodes it {'; it '.join(parts)} (paired MAE, Holm)." if parts else ""
 
 
@@ -182,7 +202,3 @@ def spent_text(spent: Spent) -> str:
     cost = f"cost {spent.cost:.4g}" if spent.priced == spent.replies else "cost unknown"
     tokens = f"{spent.input_tokens:,} tokens read, {spent.output_tokens:,} written"
     return f"{spent.requests:,} requests, {tokens}, {cost}"
-
-
-def _listed(names: list[str]) -> str:
-    return names[0] if len(names) == 1 else ", ".join(names[:-1]) + " and " + names[-1]

@@ -1,5 +1,6 @@
 """Command `leaderboard`: tables per dataset and protocol, rank intervals, the site."""
 
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,12 +18,22 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.bench import ErrorEstimate, protocol_errors
 from rewardlab.evaluation.display import format_interval, format_number, names_of_run
-from rewardlab.evaluation.roborewardbench import EPISODES, SUBSETS, PublishedRow, helm_readings, published_rows
+from rewardlab.evaluation.roborewardbench import (
+    EPISODES,
+    SUBSETS,
+    PublishedRow,
+    RankSwing,
+    helm_readings,
+    published_rows,
+    rank_swings,
+    subset_winners,
+)
 from rewardlab.evaluation.summary import DRAWS, load_summary
 from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_auc_within_subset
 from rewardlab.metrics.clustered_bootstrap import condition_sums, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import cluster_codes, clusters_of, with_clusters
+from rewardlab.models import MODELS
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
 from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
@@ -133,11 +144,12 @@ class LeaderboardRow:
     frames: str = ""
     success: str = ""
     tau: str = ""
-    certified: dict[str, str] | None = None
+    certified: tuple[str, ...] = ()  # severities, each with its categories
     auc: str = ""
     controls: str = ""
     best_controls: dict[str, str] | None = None  # by heading, what the best of them reaches
     link: str = ""
+    control: bool = False
 
     @property
     def covered(self) -> bool:
@@ -151,16 +163,22 @@ class LeaderboardTable:
 
     data: str
     protocol: str
+    episodes: int
     subsets: tuple[str, ...]
     categories: tuple[str, ...]
     ranked: tuple[LeaderboardRow, ...]
     listed: tuple[LeaderboardRow, ...]
+    controls: tuple[LeaderboardRow, ...]
+    chart: tuple[LeaderboardRow, ...]  # those with an error, the lowest first
+    chart_end: float  # of its axis, in levels
     published: bool
+    winners: dict[str, tuple[str, ...]]  # by subset
+    swings: tuple[RankSwing, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A evaluated model of a run under one protocol: its line, its trials, and which data they are of."""
+    """A model of a run under one protocol: its line, its trials, and which data they are of."""
 
     row: LeaderboardRow
     trials: TrialTable
@@ -172,7 +190,10 @@ class Entry:
 
 
 def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
-    """Return the evaluated models of a run; of a benchmark run as HELM scores them where it can, else strictly."""
+    """Return the evaluated models of a run and its controls that do not see the truth.
+
+    Those of a benchmark run are scored as HELM does where it can, else strictly.
+    """
     record, benchmark = run.record, load_benchmark(run)
     trials = with_clusters(run.trials())
     clean = trials.where(trials.matches("perturbation", CLEAN))
@@ -184,29 +205,38 @@ def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
     parts = [part for part in record.settings.data.split("/") if part] or [record.settings.data]
     data = "/".join(parts[-2:] if parts[-1] in ("train", "val", "test") else parts[-1:])
     found = []
-    for place, model in enumerate(summary.evaluated, 1):
-        own = errors.get(model)
+    for place, model in enumerate(filter(lambda name: not _sees_truth(name, summary), summary.models), 1):
+        own, control = errors.get(model), model not in summary.evaluated
         as_helm = own is not None and own.helm is not None
-        protocol = HELM if as_helm else STRICT if own is not None else STRESS
+        protocol = HELM if as_helm else STRICT if benchmark is not None else STRESS
         mine = (helm if as_helm else clean).where(clean.matches("model", model) & eligible(clean, "level"))
         mark = helm_mark(own) if own is not None and as_helm else ""
-        link, frames = f"{page}#model-{place}", record.settings.frames
+        link, frames = "" if control else f"{page}#model-{place}", record.settings.frames
         row = replace(_row(summary, model, mine), name=names[model], link=link, frames=frames, mark=mark)
+        row = replace(row, control=control)
         complete = set(mine.text("subset")) == set(SUBSETS) and len(mine) == EPISODES
-        whole = own is not None and record.settings.limit is None and complete
+        whole = benchmark is not None and record.settings.limit is None and complete
         found.append(Entry(row, mine, data, record.plan.data_digest, protocol, whole, summary.categories))
     return found
 
 
 def leaderboard_tables(entries: Sequence[Entry]) -> list[LeaderboardTable]:
-    """Return one table per dataset and protocol, in the order of the runs."""
+    """Return one table per dataset and protocol of an evaluated model, in the order of the runs.
+
+    A control of several runs stands in a table once, as the first of them measured it.
+    """
     groups: dict[tuple[str, str], list[Entry]] = {}
+    controls: dict[tuple[str, str], dict[str, LeaderboardRow]] = {}
     for entry in entries:
-        groups.setdefault((entry.data_digest, entry.protocol), []).append(entry)
-    return [_table(group) for group in groups.values()]
+        key = entry.data_digest, entry.protocol
+        if entry.row.control:
+            controls.setdefault(key, {}).setdefault(entry.row.model, entry.row)
+        else:
+            groups.setdefault(key, []).append(entry)
+    return [_table(group, list(controls.get(key, {}).values())) for key, group in groups.items()]
 
 
-def _table(entries: Sequence[Entry]) -> LeaderboardTable:
+def _table(entries: Sequence[Entry], controls: Sequence[LeaderboardRow]) -> LeaderboardTable:
     first = entries[0]
     published = first.protocol == HELM and all(entry.is_benchmark for entry in entries)
     enough = [entry for entry in entries if entry.row.covered]
@@ -214,15 +244,38 @@ def _table(entries: Sequence[Entry]) -> LeaderboardTable:
     measured = [replace(entry.row, rank_interval=found) for entry, found in zip(enough, intervals, strict=True)]
     others = [_published(row) for row in published_rows()] if published else []
     ordered = sorted([*measured, *others], key=lambda row: row.mae.value or 0.0)
+    errors = {row.name: {name: x.value for name, x in row.subsets.items() if x.value is not None} for row in ordered}
+    several = len(errors) > 1
+    listed = [entry.row for entry in entries if not entry.row.covered]
+    chart = [row for row in (*ordered, *listed, *controls) if row.mae.value is not None]
+    highest = max((error or 0.0 for row in chart for error in (row.mae.value, row.mae.high)), default=0.0)
     return LeaderboardTable(
         data=", ".join(dict.fromkeys(entry.data for entry in entries)),
         protocol=first.protocol,
+        episodes=len(first.trials),
         subsets=tuple(sorted({name for entry in entries for name in entry.row.subsets})),
         categories=tuple(dict.fromkeys(name for entry in entries for name in entry.categories)),
         ranked=tuple(replace(row, rank=rank) for rank, row in enumerate(ordered, 1)),
-        listed=tuple(entry.row for entry in entries if not entry.row.covered),
+        listed=tuple(listed),
+        controls=tuple(sorted(controls, key=lambda row: row.mae.value or 0.0)),
+        chart=tuple(sorted(chart, key=lambda row: row.mae.value or 0.0)),
+        chart_end=max(1.0, math.ceil(2 * highest) / 2),
         published=published,
+        winners=subset_winners(errors) if several else {},
+        swings=tuple(rank_swings(errors)) if several else (),
     )
+
+
+def _certified(summary: Summary, model: str) -> tuple[str, ...]:
+    found: dict[str, list[str]] = {}
+    for category in summary.categories:
+        found.setdefault(certified_text(summary, model, category), []).append(category)
+    return tuple(f"{text}: {', '.join(categories)}" for text, categories in found.items())
+
+
+def _sees_truth(model: str, summary: Summary) -> bool:
+    kind = MODELS.get(model.partition(":")[0])
+    return model not in summary.evaluated and kind is not None and kind.sees_truth
 
 
 def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
@@ -245,7 +298,7 @@ def _row(summary: Summary, model: str, trials: TrialTable) -> LeaderboardRow:
         subsets={short_name(name): error for name, error in errors.subsets.items()},
         success=f"{format_number(success.value)} {format_interval(success)}",
         tau=f"{format_number(tau.value)} {format_interval(tau)} of {format_number(ceiling)}",
-        certified={category: certified_text(summary, model, category) for category in summary.categories},
+        certified=_certified(summary, model) if model in summary.evaluated else (),
         auc=f"{format_number(auc.value)} {format_interval(auc)}",
         controls=f"beats {len(beaten)} of {len(checks)}" if checks else "",
         best_controls={m.heading: best_control_text(summary, model, m) for m in (macro_mae, success_auc_within_subset)},

@@ -88,10 +88,28 @@ for (const card of all("article")) {
   seek.oninput = () => { for (const clip of clips) if (clip.duration) clip.currentTime = seek.value * clip.duration; };
 }
 
+// Long parts are closed on a narrow screen; a link into a closed part opens it.
+if (matchMedia("(max-width: 560px)").matches) for (const detail of all("details.long")) detail.open = false;
+const openTarget = () => {
+  for (let part = document.getElementById(decodeURIComponent(location.hash.slice(1))); part; part = part.parentElement) {
+    if (part.tagName === "DETAILS") part.open = true;
+  }
+};
+addEventListener("hashchange", openTarget);
+openTarget();
+
+// What can be scrolled sideways says so, until its end is reached.
+const sideways = (box) => box.classList.toggle("beyond", box.scrollLeft + box.clientWidth < box.scrollWidth - 2);
+const sizes = new ResizeObserver((entries) => { for (const { target } of entries) sideways(target); });
+for (const box of all(".scroll, nav div")) {
+  box.addEventListener("scroll", () => sideways(box), { passive: true });
+  sizes.observe(box);
+}
+
 // On paper everything is open.
 let opened = [];
 addEventListener("beforeprint", () => {
-  opened = all("details.trial:not([open])");
+  opened = all("details:not([open])");
   for (const detail of opened) detail.open = true;
 });
 addEventListener("afterprint", () => { for (const detail of opened) detail.open = false; });

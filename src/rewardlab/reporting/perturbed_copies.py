@@ -9,7 +9,7 @@ import numpy as np
 
 from rewardlab.core.episode import rearrange
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.settings import Data, Help, Seed, several
+from rewardlab.core.settings import Data, Demonstrations, Help, Seed, several
 from rewardlab.core.storage import read_journal, writable
 from rewardlab.data import dataset_folder, open_dataset
 from rewardlab.data.reading import draw_episodes
@@ -31,6 +31,7 @@ def data_perturb(
     limit: Annotated[
         int | None, Help("use only N episodes, drawn over tasks and levels; default: all, or the first for sheets")
     ] = None,
+    demonstrations: Demonstrations = False,
     seed: Seed = 0,
     out: Annotated[Path | str, Help("folder to write to")] = "perturbed",
     tell: Callable[[str], object] = lambda _line: None,
@@ -49,7 +50,7 @@ def data_perturb(
     names, levels, folder = several(perturbations), several(severities), Path(out)
     require_selection(names, levels)
     require_limit(limit)
-    contents = open_dataset(str(data))
+    contents = open_dataset(str(data), demonstrations=demonstrations)
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     if folder.resolve() == dataset_folder(str(data)).resolve():

@@ -1,7 +1,6 @@
 """Command `report`: page, figures (left out where matplotlib is missing), numbers, robustness card."""
 
 import json
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
 from rewardlab.core.storage import atomic_write, csv_text, writable, write_parquet
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
+from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import (
     format_coverage,
     format_interval,
@@ -25,6 +25,7 @@ from rewardlab.evaluation.display import (
     names_of_run,
     run_names,
 )
+from rewardlab.evaluation.findings import verdict
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics import metrics_shown
 from rewardlab.reporting.findings_text import (
@@ -33,16 +34,16 @@ from rewardlab.reporting.findings_text import (
     certified_text,
     data_sentences,
     findings,
+    no_labels_sentence,
 )
 from rewardlab.reporting.page import page_path, write_page
-from rewardlab.reporting.severity_curves import calibration_curves, severity_curves
+from rewardlab.reporting.severity_curves import calibration_curves, metrics_with_values, severity_curves
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 AllowCode = Annotated[bool, Help("the runs are yours: open the datasets and import the code that they name")]
 SUFFIXES = (".svg", ".png")
-_FIGURES = "REWARDLAB_FIGURES"  # environment variable; 0 leaves the figures of a report out
 
 
 def report(
@@ -52,13 +53,14 @@ def report(
         Path | str | None, Help("the page; default: report.html in the run folder, or here for several runs")
     ] = None,
     allow_code: AllowCode = False,
+    figures: Annotated[bool, Help("also draw figures for papers (SVG, PNG), which takes some seconds")] = False,
 ) -> Path:
     """Write the report of a run, or of several runs side by side, and return the path of the page.
 
-    A folder beside the page holds its figures, its numbers and a robustness card.
+    A folder beside the page holds its numbers, a robustness card and, with `figures`, figures for papers.
 
     Examples:
-        rewardlab report runs/pocket
+        rewardlab report runs/pocket --figures
         rewardlab report runs/before runs/after --out both.html
     """
     opened = [run if isinstance(run, Run) else open_run(run) for run in several(runs)]
@@ -67,16 +69,15 @@ def report(
     page = opened[0].page if len(opened) == 1 else Path("report.html")
     if out is not None:
         page = page_path(out)
-    written = write_report(opened, page, allow_code=allow_code)
+    written = write_report(opened, page, allow_code=allow_code, figures=figures)
     if written == opened[0].page:
         opened[0].publish()
     return written
 
 
-def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -> Path:
-    """Write the page and, in a folder beside it, its figures (SVG, PNG), numbers (CSV, JSON, Parquet) and card.
+def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False, figures: bool = False) -> Path:
+    """Write the page and, in a folder beside it, its numbers (CSV, JSON, Parquet), card and figures (SVG, PNG).
 
-    REWARDLAB_FIGURES=0 leaves out the figures, which take some seconds and serve no CI gate.
     Only with `allow_code`, for runs of your own, it opens the dataset and imports the code that a run names.
     """
     from rewardlab.reporting.run_page import render_page
@@ -94,7 +95,7 @@ def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False) -
     with writable(folder):
         folder.mkdir(exist_ok=True)
     _write_numbers(summary, folder)
-    if os.environ.get(_FIGURES) != "0":
+    if figures:
         write_figures(folder, lambda: _figures(shown))
     _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
     return page
@@ -148,12 +149,20 @@ def _figures(summary: Summary) -> "dict[str, Figure]":
 
 def robustness_card(summary: Summary, records: Sequence[RunRecord]) -> str:
     """Return the Markdown to paste into a model card: findings, numbers with intervals, thresholds, command."""
-    parts = ["## Robustness", "", *(f"{markdown_text(sentence)}\n" for sentence in data_sentences(summary))]
+    parts = ["## Robustness", "", *(f"> {markdown_text(line)}\n" for line in verdict(summary))]
+    if not summary.labelled:
+        parts.append(f"{no_labels_sentence(list(dict.fromkeys(record.settings.data for record in records)))}\n")
+    parts += [*(f"{markdown_text(sentence)}\n" for sentence in data_sentences(summary))]
     for model in summary.evaluated:
         parts += [f"**{markdown_text(model)}**", ""]
         parts += [*(f"- {markdown_text(sentence)}" for sentence in findings(summary, model)), ""]
-        parts += ["| clean | value | 95 % interval | best control | scored/asked |", "|---|---|---|---|---|"]
-        for metric in metrics_shown(lambda display: display.headline):
+        metrics = metrics_with_values(summary, metrics_shown(lambda display: display.headline), {CLEAN})
+        parts += (
+            []
+            if not metrics
+            else ["| clean | value | 95 % interval | best control | scored/asked |", "|---|---|---|---|---|"]
+        )
+        for metric in metrics:
             row, best = summary.clean(model, metric.name), markdown_text(best_control_text(summary, model, metric))
             number = f"{format_number(row.value)} | {format_interval(row)} | {best}"
             parts.append(f"| {metric.heading} | {number} | {format_coverage(row)} |")

@@ -1,7 +1,7 @@
 """The page of one run or several: what it shows, ready for the template."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import astuple, dataclass, fields, replace
 from functools import cache
@@ -17,6 +17,7 @@ from rewardlab.core.summary import (
     join_summaries,
     rename_models,
 )
+from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (
     format_coverage,
@@ -26,11 +27,14 @@ from rewardlab.evaluation.display import (
     format_p_value,
     format_threshold,
     names_of_run,
+    reason_kind,
     run_names,
 )
+from rewardlab.evaluation.ensembles import EnsembleReport, report_ensembles
+from rewardlab.evaluation.findings import NAMED, contrast, expectations_kept, model_verdict, verdict
 from rewardlab.evaluation.replay import TrialReplay, replay
 from rewardlab.metrics import METRICS, metrics_shown
-from rewardlab.metrics.contract import Metric
+from rewardlab.metrics.contract import Display, Metric
 from rewardlab.models.protocols import QUESTION
 from rewardlab.perturbations import choose_perturbations, is_in_catalogue
 from rewardlab.reporting.benchmark_tables import (
@@ -38,19 +42,28 @@ from rewardlab.reporting.benchmark_tables import (
     error_text,
     helm_mark,
     load_benchmark,
+    rank_text,
     short_name,
     unread_text,
 )
-from rewardlab.reporting.findings_text import best_control_text, certified_phrase, data_sentences, findings
+from rewardlab.reporting.findings_text import (
+    best_control_text,
+    certified_phrase,
+    data_sentences,
+    findings,
+    no_labels_sentence,
+    stage_metrics,
+)
 from rewardlab.reporting.page import templates
 from rewardlab.reporting.severity_curves import (
     KEPT,
     calibration_figures,
     calibration_sentence,
     curve_figures,
+    metrics_with_values,
     why_empty,
 )
-from rewardlab.reporting.svg_charts import reliability_chart
+from rewardlab.reporting.svg_charts import Axes, Point, legend_mark, point_chart, reliability_chart
 from rewardlab.reporting.trial_cards import (
     ClipCard,
     GalleryCard,
@@ -64,6 +77,7 @@ from rewardlab.reporting.trial_cards import (
 
 MOST_REASONS = 200  # reasons listed on the page; all are in the Parquet file
 EVERY_MODEL = "every model"
+_TABLE_ONLY = ("exact_accuracy", "within_one_accuracy")  # no tiles beside MAE where the worst category needs two
 
 
 @dataclass(frozen=True)
@@ -89,9 +103,12 @@ class ModelView:
 
     name: str
     evaluated: bool
-    colour: int
+    place: int  # among all models: the colour, dots and dashes of its lines
+    verdict: str
     findings: list[str]
     tiles: list[tuple[str, ShownNumber]]
+    clean: list[tuple[str, ShownNumber]]  # empty where no clean episode has a label
+    stages: list[tuple[str, ShownNumber]]  # empty where the data has none
     wrong_rewards: list[tuple[str, ShownNumber]]
     thresholds: list[tuple[str, str, str, list[tuple[int, str]]]]  # category, certified, measured, state by severity
     heat: list[tuple[str, list[tuple[str, list[ShownNumber]]]]]  # metric, then category, then one number per severity
@@ -122,6 +139,7 @@ class UnscoredTrials:
     perturbation: str
     reason: str
     trials: int
+    remedy: str = ""  # what would make a perturbation apply
 
 
 def model_views(summary: Summary) -> list[ModelView]:
@@ -138,16 +156,47 @@ def _model(summary: Summary, place: int, name: str) -> ModelView:
     return ModelView(
         name=name,
         evaluated=name in summary.evaluated,
-        colour=place % 8,
+        place=place,
+        verdict=model_verdict(summary, name) if name in summary.evaluated else "",
         findings=findings(summary, name) if name in summary.evaluated else [],
-        tiles=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.headline)],
-        wrong_rewards=[(m.heading, _clean_number(summary, name, m)) for m in metrics_shown(lambda d: d.wrong_reward)],
-        thresholds=[_thresholds(summary, name, category) for category in summary.categories],
+        tiles=_tiles(summary, name),
+        clean=[(m.heading, _clean_number(summary, name, m)) for m in _clean_metrics(summary, lambda d: d.headline)],
+        stages=[(m.heading, _clean_number(summary, name, m)) for m in stage_metrics(summary)],
+        wrong_rewards=[
+            (m.heading, _clean_number(summary, name, m)) for m in _clean_metrics(summary, lambda d: d.wrong_reward)
+        ],
+        thresholds=[_thresholds(summary, name, c) for c in summary.categories if c not in summary.unlabelled],
         heat=heat,
         diagrams=[(reliability_chart(e.diagram, f"{name}, {e.where} trials"), e) for e in calibration],
         calibration=calibration_figures(summary, name),
         calibration_finding=calibration_sentence(summary, name),
     )
+
+
+def _clean_metrics(summary: Summary, where: Callable[[Display], bool]) -> list[Metric]:
+    return metrics_with_values(summary, metrics_shown(where), {CLEAN})
+
+
+def _tiles(summary: Summary, model: str) -> list[tuple[str, ShownNumber]]:
+    """Return the headline on clean episodes and in the worst category; without labels, the expectations kept."""
+    top, kept, success = summary.highest_severity, METRICS[KEPT], METRICS["success_accuracy"]
+    if not summary.labelled:
+        count, asked = expectations_kept(summary, model)
+        share = count / asked if asked else None
+        every = ShownNumber(format_number(share), "", f"{count}/{asked} kept", share, None)
+        categories = [(f"{c}, severity {top}", _number_at(summary, model, c, top, kept)) for c in summary.categories]
+        return [("expectations kept", every), *categories]
+    in_table = _TABLE_ONLY if summary.categories else ()
+    metrics = [m for m in _clean_metrics(summary, lambda d: d.headline) if m.name not in in_table]
+    found = [(f"{m.heading}, clean", _clean_number(summary, model, m)) for m in metrics]
+    for metric in (success, kept):
+        rows = [summary.measurement(model, category, top, metric.name) for category in summary.categories]
+        known = [(row.value, row) for row in rows if row.value is not None]
+        if known:
+            worst = min(known, key=lambda pair: pair[0])[1]
+            shown = replace(_number(worst, metric), held_against=f"{worst.group}, severity {worst.severity}")
+            found.append((f"{metric.heading}, worst category", shown))
+    return found
 
 
 def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
@@ -215,7 +264,7 @@ def perturbation_views(
             category=categories.get(name, ""),
             summary=summaries.get(name, ""),
             model=model,
-            numbers=[_number_at(summary, model, name, highest[name], metric) for metric in perturbation_metrics()],
+            numbers=[_number_at(summary, model, name, highest[name], m) for m in perturbation_metrics(summary)],
             dropped=dropped[name],
         )
         for model in summary.evaluated
@@ -223,9 +272,11 @@ def perturbation_views(
     ]
 
 
-def perturbation_metrics() -> list[Metric]:
+def perturbation_metrics(summary: Summary) -> list[Metric]:
     """Return the columns of the table of perturbations; the expectations kept lead, for they need no base rate."""
-    return sorted(metrics_shown(lambda display: display.perturbation_table), key=lambda metric: metric.name != KEPT)
+    shown = metrics_shown(lambda display: display.perturbation_table)
+    found = metrics_with_values(summary, shown, summary.perturbations)
+    return sorted(found, key=lambda metric: metric.name != KEPT)
 
 
 def perturbation_summaries(names: Iterable[str], *, allow_code: bool) -> dict[str, str]:
@@ -243,18 +294,22 @@ def perturbation_summaries(names: Iterable[str], *, allow_code: bool) -> dict[st
 def unscored_trials(tables: list[TrialTable], evaluated: Collection[str]) -> list[UnscoredTrials]:
     """Return failed and dropped trials, grouped: failures first, evaluated models before controls, most frequent first.
 
-    What is dropped for every model is one line; what is dropped for one control alone comes last.
+    What is dropped for every model is one line; what is dropped for one control alone comes last. Reasons that differ
+    only in numbers and quoted words are one, shown by an example.
     """
     counts: Counter[tuple[str, str, str, str]] = Counter()
+    examples: dict[str, str] = {}
     for trials in tables:
         unscored = trials.where(~trials.matches("status", "scored"))
         texts = (unscored.text(column) for column in ("status", "model", "perturbation", "reason"))
-        counts.update((status, model, name, reason or "") for status, model, name, reason in zip(*texts, strict=True))
+        for status, model, name, reason in zip(*texts, strict=True):
+            example = examples.setdefault(reason_kind(reason or ""), reason or "")
+            counts[status, model, name, example] += 1
     models = {model for trials in tables for model in trials.codes("model")[1]}
     alike = Counter((status, name, reason, count) for (status, _, name, reason), count in counts.items())
     rows: dict[UnscoredTrials, None] = {}
     for (status, model, name, reason), count in counts.items():
-        row = UnscoredTrials(status, model, name, reason, count)
+        row = UnscoredTrials(status, model, name, reason, count, _remedy(reason) if status == "dropped" else "")
         if status == "dropped" and len(models) > 1 and alike[status, name, reason, count] == len(models):
             row = replace(row, model=EVERY_MODEL, trials=count * len(models))
         rows[row] = None
@@ -264,6 +319,67 @@ def unscored_trials(tables: list[TrialTable], evaluated: Collection[str]) -> lis
         return row.status != "failed", control + (control and row.model != EVERY_MODEL), -row.trials, astuple(row)
 
     return sorted(rows, key=order)[:MOST_REASONS]
+
+
+# The command or setting that provides what a perturbation needs, by words of the reason why it does not apply.
+_REMEDIES = {
+    "known to be a success": "Labels: rewardlab data verify; or --demonstrations if all episodes are successes.",
+    "true level is unknown": "Labels: rewardlab data verify.",
+    "the label says": "Labels: rewardlab data verify.",
+    "simulator": "Episodes recorded in a simulator: rewardlab collect.",
+    "in memory at once": "Shorter or smaller clips, or a higher REWARDLAB_MAX_CLIP_MB.",
+}
+
+
+def _remedy(reason: str) -> str:
+    return next((remedy for words, remedy in _REMEDIES.items() if words in reason), "")
+
+
+def application_sentences(tables: Sequence[TrialTable]) -> list[str]:
+    """Return, for each perturbation that does not apply everywhere, in how many episodes and severities it does."""
+    asked: dict[str, set[str]] = {}
+    applied: dict[str, set[str]] = {}
+    for number, trials in enumerate(tables):
+        columns = (*(trials.text(name) for name in ("status", "perturbation", "episode")), trials.number("severity"))
+        for status, name, episode, severity in zip(*columns, strict=True):
+            case = f"{number} {episode} {severity}"
+            asked.setdefault(name, set()).add(case)
+            if status != "dropped":
+                applied.setdefault(name, set()).add(case)
+    found = {name: (len(applied.get(name, ())), len(episodes)) for name, episodes in asked.items()}
+    some = sorted((pair[0] / pair[1], name, pair) for name, pair in found.items() if pair[0] < pair[1])
+    return [f"{name} applies to {pair[0]:,} of {pair[1]:,} cases (episode and severity)" for _, name, pair in some]
+
+
+@dataclass(frozen=True)
+class EnsembleView:
+    """What the page shows of the ensembles of one run: the correlations, the costs, and the curve."""
+
+    report: EnsembleReport
+    unit: str  # of the cost: price where every model has one, else seconds
+    drawing: str  # empty where no cost is known
+
+
+def ensemble_view(run: Run) -> EnsembleView | None:
+    """Return the cost and the correlated errors of the ensembles of a run; None where it has none."""
+    if run.record.kind not in ("stress", "bench") or not any("ensemble:" in name for name in run.record.evaluated):
+        return None
+    report = report_ensembles(run)
+    if report is None:
+        return None
+    priced = all(point.price is not None for point in report.points)
+    unit = "price of a verdict" if priced else "seconds a verdict"
+    names = names_of_run(run.record, run.record.evaluated)
+    points = [
+        Point(names[point.model], cost, point.accuracy, place % 8)
+        for place, point in enumerate(report.points)
+        if (cost := point.price if priced else point.seconds) is not None
+    ]
+    if not points:
+        return EnsembleView(report, unit, "")
+    low, high = min(point.y for point in points) - 0.02, max(point.y for point in points) + 0.02
+    axes = Axes(unit, "success accuracy", right=1.05 * max(point.x for point in points), bottom=low, top=high)
+    return EnsembleView(report, unit, point_chart(points, axes, f"success accuracy against {unit}"))
 
 
 # of the trials that the page needs
@@ -279,6 +395,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
     short = [names_of_run(record, own.models) for record, own in zip(records, summaries, strict=True)]
     names = {model: name for own in short for model, name in own.items()}
     summary = join_summaries(list(zip(run_names(runs), map(rename_models, summaries, short), strict=True)))
+    parted = contrast(summary)
     tables = [run.trials(_COLUMNS) for run in runs]
     data = dict.fromkeys(record.settings.data for record in records)
     planned = dict.fromkeys(name for record in records for name in record.settings.perturbations)
@@ -293,7 +410,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
         except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
             missing.append(cannot_show(error))
         if shown is not None:
-            found, reasons = clip_cards(shown, trials, own.worst)
+            found, reasons = clip_cards(shown, trials, own.worst, contrast(own))
             cards += found
             missing += reasons
         viewed += viewed_trials(run, trials, shown)
@@ -309,17 +426,23 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             benchmarks=[benchmark for run in runs if (benchmark := load_benchmark(run)) is not None],
             protocol=PROTOCOL,
             models=model_views(summary),
+            verdict=(*([parted.sentence] if parted is not None else []), *verdict(summary)),
+            named=NAMED,
+            no_labels=no_labels_sentence(list(data)).split("`") if not summary.labelled else [],
             data_sentences=data_sentences(summary),
             curves=curve_figures(summary),
-            perturbation_metrics=perturbation_metrics(),
+            perturbation_metrics=perturbation_metrics(summary),
             perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
             unfinished=sum(record.trials for record in records) - sum(map(len, tables)),
+            controls=[check for check in summary.controls if check.trials],
+            applies=application_sentences(tables),
             unscored=unscored_trials(tables, {name for record in records for name in record.evaluated}),
             viewed=viewed,
             wrong=wrong,
             question=QUESTION,
+            ensembles=[(run, view) for run in runs if (view := ensemble_view(run)) is not None],
             metric_headings={metric.name: metric.heading for metric in METRICS.values()},
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
@@ -332,5 +455,6 @@ def environment() -> Environment:
     made = templates().overlay()
     made.globals |= {"format_number": format_number, "format_p_value": format_p_value, "format_date": format_date}
     made.globals |= {"error_text": error_text, "short_name": short_name, "unread_text": unread_text}
-    made.globals |= {"helm_mark": helm_mark, "format_interval": format_interval}
+    made.globals |= {"helm_mark": helm_mark, "format_interval": format_interval, "rank_text": rank_text}
+    made.globals |= {"legend_mark": legend_mark}
     return made

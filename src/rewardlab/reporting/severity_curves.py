@@ -1,7 +1,7 @@
 """Which curves a report draws over severity, calibration among them."""
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from rewardlab.core.summary import Measurement, Summary
@@ -25,7 +25,7 @@ def curve_metrics(summary: Summary) -> list[Metric]:
     Where changes set new labels, accuracy depends on their share, so the expectations kept come first.
     """
     lead = KEPT if summary.relabelled else ""
-    shown = metrics_shown(lambda display: display.curve)
+    shown = metrics_with_values(summary, metrics_shown(lambda display: display.curve), summary.categories)
     return sorted(shown, key=lambda metric: (metric.name != lead, not metric.display.reliability_level))
 
 
@@ -49,6 +49,12 @@ def curve_figures(summary: Summary) -> list[tuple[str, str, list[tuple[str, str,
 def heading(metric: Metric) -> str:
     """Return what stands above the figures of a metric."""
     return metric.title[0].upper() + metric.title[1:]
+
+
+def metrics_with_values(summary: Summary, metrics: Sequence[Metric], groups: Collection[str]) -> list[Metric]:
+    """Return the metrics that have a value in one of these groups; all of them where labels are there, but no value."""
+    found = {row.metric for row in summary.measurements if row.group in groups and row.value is not None}
+    return [metric for metric in metrics if metric.name in found] or (list(metrics) if summary.labelled else [])
 
 
 def why_empty(rows: Iterable[Measurement], metric: Metric) -> str:

@@ -13,6 +13,19 @@ from rewardlab.core.summary import ReliabilityBin
 
 PALETTE = 8
 _HIGHEST_SEVERITY = 4.0
+_LABEL_GAP = 11.0  # between the names of lines
+_LABEL_ROOM = 15  # characters of a name beside its line
+# Shapes of dots as corners around the centre; the first is a circle.
+_SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
+    (),
+    ((-0.9, -0.9), (0.9, -0.9), (0.9, 0.9), (-0.9, 0.9)),
+    ((0, -1.2), (1.1, 0.9), (-1.1, 0.9)),
+    ((0, -1.3), (1.3, 0), (0, 1.3), (-1.3, 0)),
+    ((0, 1.2), (1.1, -0.9), (-1.1, -0.9)),
+    ((-1.3, -0.45), (1.3, -0.45), (1.3, 0.45), (-1.3, 0.45)),
+    ((-0.45, -1.3), (0.45, -1.3), (0.45, 1.3), (-0.45, 1.3)),
+)
+_DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 3", "6 2 2 2 2 2")
 _SAME = 0.005  # a clean value that differs by less than this from that of all episodes is not marked
 
 
@@ -32,6 +45,7 @@ class Frame:
 
 
 MEDIUM = Frame(300, 190, 38, 12, 12, 30, x_ticks=5, y_ticks=5, dot=3.0)
+LABELLED = Frame(380, 220, 34, 112, 10, 30, x_ticks=5, y_ticks=5, dot=3.4)  # with names at the ends of the lines
 SMALL = Frame(220, 120, 34, 8, 8, 20, x_ticks=0, y_ticks=2, dot=0.0)
 WIDE = Frame(420, 250, 44, 10, 10, 36, x_ticks=3, y_ticks=5, dot=2.4)
 
@@ -88,7 +102,8 @@ class Axes:
 class Line:
     """A line through points, nan where a value is missing, with the band of its interval where there is one.
 
-    A control is thin and dashed. `clean` marks, at each point, the clean value of the same episodes.
+    Its index gives the colour, the shape of its dots and, for a control, which is thin, its dashes.
+    `clean` marks, at each point, the clean value of the same episodes.
     """
 
     name: str
@@ -96,7 +111,7 @@ class Line:
     y: tuple[float, ...]
     low: tuple[float, ...] = ()
     high: tuple[float, ...] = ()
-    colour: int = 0  # index of the page's palette
+    colour: int = 0  # index of the line; of the page's palette, modulo its length
     control: bool = False
     clean: tuple[float, ...] = ()
 
@@ -140,12 +155,14 @@ class SeverityCurves:
     empty: str = ""
 
 
-def line_chart(lines: Sequence[Line], axes: Axes, label: str, under: Iterable[str] = ()) -> str:
-    """Return the SVG of lines over their bands; `under` is drawn beneath them."""
+def line_chart(
+    lines: Sequence[Line], axes: Axes, label: str, under: Iterable[str] = (), over: Iterable[str] = ()
+) -> str:
+    """Return the SVG of lines over their bands; `under` is drawn beneath them, `over` above."""
     ordered = sorted(lines, key=lambda line: not line.control)
     areas = [(line.colour, axes.area(line.x, line.low, line.high)) for line in ordered if line.low]
     bands = [_group(colour, f'<path class="band" d="{area}"/>') for colour, area in areas if area]
-    return _svg([_grid(axes), *under, *bands, *(_line(line, axes) for line in ordered)], axes, label)
+    return _svg([_grid(axes), *under, *bands, *(_line(line, axes) for line in ordered), *over], axes, label)
 
 
 def point_chart(points: Sequence[Point], axes: Axes, label: str) -> str:
@@ -155,9 +172,13 @@ def point_chart(points: Sequence[Point], axes: Axes, label: str) -> str:
 
 
 def curve_chart(curves: SeverityCurves, label: str) -> str:
-    """Return the SVG of curves over severity, with the accuracy threshold and the best constant where there is one."""
+    """Return the SVG of curves over severity, with the accuracy threshold and the best constant where there is one.
+
+    Several lines have their names at their ends.
+    """
     low, high = curves.axis
-    axes = Axes("severity", right=_HIGHEST_SEVERITY, bottom=low, top=high, frame=MEDIUM)
+    frame = LABELLED if len(curves.lines) > 1 else MEDIUM
+    axes = Axes("severity", right=_HIGHEST_SEVERITY, bottom=low, top=high, frame=frame)
     under = []
     if curves.least is not None:
         d = axes.path((0, axes.right), (curves.least, curves.least))
@@ -168,7 +189,65 @@ def curve_chart(curves: SeverityCurves, label: str) -> str:
         under.append(f'<path class="constant" d="{d}"><title>best constant on the same trials</title></path>')
     if band := axes.area(range(len(curves.null[0])), *curves.null):
         under.append(f'<path class="null" d="{band}"><title>range of a calibrated model</title></path>')
-    return line_chart([_measured(line, curves.severities) for line in curves.lines], axes, label, under)
+    lines = [_measured(line, curves.severities) for line in curves.lines]
+    return line_chart(lines, axes, label, under, _end_labels(lines, axes) if len(lines) > 1 else ())
+
+
+def _end_labels(lines: Sequence[Line], axes: Axes) -> list[str]:
+    """Return the names of lines beside their last points, moved apart where they would overlap."""
+    frame, found = axes.frame, []
+    for line in lines:
+        points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(y)]
+        if points:
+            found.append((*axes.place(*points[-1]), line))
+    found.sort(key=lambda each: (each[1], each[2].control))
+    bottom = frame.height - frame.bottom + 4
+    gap = min(_LABEL_GAP, (bottom - frame.top) / max(len(found) - 1, 1))
+    downs: list[float] = []
+    for _, down, _ in found:
+        downs.append(max(down, downs[-1] + gap) if downs else down)
+    for place in range(len(downs) - 1, -1, -1):  # what was pushed below the axis moves up again
+        downs[place] = min(downs[place], bottom - gap * (len(downs) - 1 - place))
+    edge = frame.width - frame.right
+    return [
+        _group(
+            line.colour,
+            f'<path class="lead" d="M{across + 4:.1f} {down:.1f}L{edge + 8} {at:.1f}"/>'
+            f"{_mark(line.colour, edge + 14, at, 3.0)}"
+            f'<text class="name" x="{edge + 21}" y="{at + 3.3:.1f}">{escape(_cut(line.name))}</text>',
+            _kind(line),
+        )
+        for (across, down, line), at in zip(found, downs, strict=True)
+    ]
+
+
+def legend_mark(index: int, control: bool) -> str:
+    """Return the line and the dot of a model as a small SVG, for a legend."""
+    line = f'<path class="line"{_dashes(index, control)} d="M0 6L28 6"/>{_mark(index, 14, 6, 3.4)}'
+    group = _group(index, line, "curve control" if control else "curve")
+    return f'<svg class="key" viewBox="0 0 28 12" aria-hidden="true">{group}</svg>'
+
+
+def _cut(name: str) -> str:
+    return name if len(name) <= _LABEL_ROOM else f"{name[: _LABEL_ROOM - 1]}…"
+
+
+def _kind(line: Line) -> str:
+    return "curve control" if line.control else "curve"
+
+
+def _dashes(index: int, control: bool) -> str:
+    return f' style="stroke-dasharray:{_DASHES[index % len(_DASHES)]}"' if control else ""
+
+
+def _mark(index: int, x: float, y: float, radius: float, title: str = "") -> str:
+    """Return the dot of a line at a place of the drawing; lines next to each other differ in its shape."""
+    named = f"<title>{escape(title)}</title>" if title else ""
+    outline = _SHAPES[index % len(_SHAPES)]
+    if not outline:
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{radius:.1f}">{named}</circle>'
+    corners = "L".join(f"{x + dx * radius:.1f} {y + dy * radius:.1f}" for dx, dy in outline)
+    return f'<path class="dot" d="M{corners}Z">{named}</path>'
 
 
 def reliability_chart(bins: Sequence[ReliabilityBin], label: str) -> str:
@@ -244,13 +323,15 @@ def _group(colour: int, content: str, kind: str = "curve") -> str:
 def _line(line: Line, axes: Axes) -> str:
     """Return the marks of clean values, the line, and a dot at each of its points."""
     points = [(x, y) for x, y in zip(line.x, line.y, strict=True) if math.isfinite(y)]
-    radius = axes.frame.dot * (0.7 if line.control else 1)
-    dots = (axes.circle(x, y, radius, _value_title(line.name, x, y, axes)) for x, y in points if radius)
-    path = f'<path class="line" d="{axes.path(line.x, line.y)}"><title>{escape(line.name)}</title></path>'
+    radius = axes.frame.dot * (0.8 if line.control else 1)
+    dots = (
+        _mark(line.colour, *axes.place(x, y), radius, _value_title(line.name, x, y, axes)) for x, y in points if radius
+    )
+    d, dashes = axes.path(line.x, line.y), _dashes(line.colour, line.control)
+    path = f'<path class="line"{dashes} d="{d}"><title>{escape(line.name)}</title></path>'
     marks = (
         axes.circle(x, y, 4, f"{line.name}, the episodes of {axes.x} {_number(x)} when clean: {y:.3f}", "same")
         for x, y in zip(line.x, line.clean, strict=False)  # there may be none
         if abs(y - line.y[0]) > _SAME
     )
-    kind = "curve control" if line.control else "curve"
-    return _group(line.colour, "".join([*marks, path, *dots]), kind)
+    return _group(line.colour, "".join([*marks, path, *dots]), _kind(line))

@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from itertools import groupby
+from shlex import quote
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -24,8 +25,11 @@ from rewardlab.evaluation.display import (
     model_meant,
     names_of_run,
 )
+from rewardlab.evaluation.findings import contrast, verdict
 from rewardlab.evaluation.gates import Gate, GateResult, parse_gate
 from rewardlab.metrics import metrics_shown
+from rewardlab.metrics.accuracy import macro_mae, success_accuracy
+from rewardlab.metrics.contract import Metric
 from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import spent_by_model
 from rewardlab.reporting.findings_text import (
@@ -34,19 +38,86 @@ from rewardlab.reporting.findings_text import (
     control_sentences,
     data_sentences,
     findings,
+    stage_metrics,
 )
 
 NAME_WIDTH = 24  # characters of a line; a longer name goes on in the next
 _ROOM = 16  # characters beside three numbers with their intervals in a line
 
+_HEADLINES: tuple[tuple[Metric | None, str], ...] = (  # the first for which the data has labels
+    (macro_mae, "Mean error in levels (0 is perfect)"),
+    (success_accuracy, "Share of clips judged correctly as success or failure"),
+    (None, "No clip has a label, so accuracy is unknown. Share of expectations kept"),
+)
 _MOST_REASONS = 3  # of a model; the others are counted
 
 
-def print_summary(summary: Summary, console: Console) -> None:
-    """Print accuracy on clean episodes, accuracy under change, certified severities, and the findings."""
+def print_summary(summary: Summary, console: Console, *, every: bool = False) -> None:
+    """Print one table of how each model does clean and changed, beside the best control; or every table and finding."""
+    if every:
+        _print_everything(summary, console)
+        return
+    found = contrast(summary)
+    for sentence in verdict(summary) if found is None else (found.sentence,):
+        console.print(safe_markup(sentence), highlight=False)
+    metric, title = _headline(summary)
+    clean = ["clean with 95 % interval"] if metric is not None else []
+    changed = [f"at severity {summary.highest_severity}"] if summary.categories else []
+    console.print(f"{title}, {' and '.join(clean + changed)}", highlight=False)
+    console.print(_headline_table(summary))
+    _print_stages(summary, console)
+
+
+def next_command(run: Run, summary: Summary) -> str:
+    """Return the command that most users type after this run."""
+    data = quote(run.record.settings.data)
+    if _headline(summary)[0] is None:
+        return f"rewardlab data verify {data}  (label the clips on a local page)"
+    if all(":" not in model for model in summary.evaluated):  # these models ship with rewardlab
+        return f"rewardlab stress package.module:MODEL {data}  (your own model)"
+    return f"rewardlab view {quote(str(run.folder.parent))}  (compare runs)"
+
+
+def _headline(summary: Summary) -> tuple[Metric | None, str]:
+    """Return the first headline metric that the labels of the data allow, with the title of its table."""
+    return next(pair for pair in _HEADLINES if pair[0] is None or _is_measured(summary, pair[0].name))
+
+
+def _headline_table(summary: Summary) -> Table:
+    """Return one metric of each evaluated model and of the best control: clean, then changed by each category."""
+    metric, _ = _headline(summary)
+    top = summary.highest_severity
+    table = _table(summary, "")
+    if metric is not None:
+        table.add_column("clean", justify="right")
+    for category in summary.categories:
+        table.add_column(safe_markup(category), justify="right")
+    name = metric.name if metric is not None else "expectation_kept"
+    best = summary.best_control(summary.evaluated[0], name, metric.better) if metric is not None else None
+    rows = {model: _name(summary, model) for model in summary.evaluated}
+    rows |= {best.model: f"{best.model} (best baseline)"} if best is not None else {}
+    for model, shown in rows.items():
+        clean = summary.clean(model, name)
+        ends = "" if clean.low is None or clean.high is None else f" [dim]{clean.low:.2f}..{clean.high:.2f}[/dim]"
+        changed = [summary.measurement(model, category, top, name) for category in summary.categories]
+        own = [f"{format_number(clean.value)}{ends}"] if metric is not None else []
+        table.add_row(shown, *own, *(f"{format_number(row.value)}[dim]{_unanswered(row)}[/dim]" for row in changed))
+    return table
+
+
+def _is_measured(summary: Summary, metric: str) -> bool:
+    return any(summary.clean(model, metric).asked for model in summary.evaluated)
+
+
+def _unanswered(row: Measurement) -> str:
+    return "" if row.scored == row.asked else f" {format_coverage(row)}"
+
+
+def _print_everything(summary: Summary, console: Console) -> None:
     console.print(_clean_table(summary))
     if ceiling := ceiling_sentence(summary):
         console.print(safe_markup(ceiling), highlight=False)
+    _print_stages(summary, console)
     if summary.relabelled:
         console.print(_stress_table(summary, "expectation_kept", "Expectations kept"))
     if summary.categories:
@@ -66,9 +137,25 @@ def print_summary(summary: Summary, console: Console) -> None:
 
 def print_beside(summary: Summary, console: Console) -> None:
     """Print what stands beside a benchmark: each evaluated model against the controls, and whether it reads words."""
+    _print_stages(summary, console)
     for model in summary.evaluated:
         if said := safe_markup(" ".join(control_sentences(summary, model))):
             console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
+
+
+def _print_stages(summary: Summary, console: Console) -> None:
+    """Print the metrics of long tasks where the data has stages."""
+    metrics = stage_metrics(summary)
+    if metrics:
+        table = _table(summary, "Stages of long tasks on clean episodes, with 95 % intervals")
+        for metric in metrics:
+            table.add_column(metric.heading, justify="right", max_width=10)  # the interval goes below
+        for model in summary.models:
+            rows = [summary.clean(model, metric.name) for metric in metrics]
+            ends = ["" if r.low is None or r.high is None else f"{r.low:.2f}..{r.high:.2f}" for r in rows]
+            values = [f"{format_number(r.value)} [dim]{end}[/dim]" for r, end in zip(rows, ends, strict=True)]
+            table.add_row(_name(summary, model), *values)
+        console.print(table)
 
 
 def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool = False) -> list[str]:
@@ -86,7 +173,7 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
 
 
 def _table(summary: Summary, title: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("model", overflow="fold", min_width=_name_width(summary), max_width=NAME_WIDTH)
     return table
 

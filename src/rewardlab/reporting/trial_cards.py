@@ -14,15 +14,17 @@ from rewardlab.core.run import Run
 from rewardlab.core.run_files import INSTRUCTION
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import WorstPerturbation, in_control_order
-from rewardlab.core.trial import CLEAN, Trial, describe_info
+from rewardlab.core.trial import CLEAN, Trial, describe_info, trust_sentence
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.core.video_encoding import encode_bytes
+from rewardlab.evaluation.findings import Contrast
 from rewardlab.evaluation.plan import MOST_DESCRIBED
 from rewardlab.evaluation.replay import TrialReplay, WrongReward, stored_descriptions, wrong_rewards
 from rewardlab.reporting.page import data_address
 
 CLIP_HEIGHT = 144
 CLIP_FPS = 6.0
+_LEAST_DAMAGE = 0.5  # in levels; a smaller change is not worth a clip
 
 
 @dataclass(frozen=True)
@@ -65,20 +67,27 @@ class ClipCard:
     trial: ShownTrial
     summary: str
     kept: float  # fraction of expectations kept under this perturbation at this severity
+    damage: float  # in levels, by how much the change made the answer worse
     instruction_before: str
     before: EmbeddedClip
     after: EmbeddedClip
     shifts: tuple[ScoreShift, ...]
+    holds: ScoreShift | None = None  # of another evaluated model, which the same change leaves right
 
 
 def clip_cards(
-    shown: TrialReplay, trials: TrialTable, worst: Sequence[WorstPerturbation]
+    shown: TrialReplay, trials: TrialTable, worst: Sequence[WorstPerturbation], parted: Contrast | None
 ) -> tuple[list[ClipCard], list[str]]:
-    """Return a card for each of the worst perturbations of each evaluated model, and sentences why some have none."""
+    """Return the worst clip under each of the worst perturbations of each evaluated model, the worst of all first.
+
+    Before them comes the clip on which one of two models that a change parts breaks while the other holds; and
+    sentences why some have none. An answer that the change made worse by less than half a level is not shown.
+    """
     broken = [entry for entry in worst if entry.expectation_kept < 1]
     known = [entry for entry in broken if entry.perturbation in shown.context.perturbations]
     try:
         cards = [_card(shown, trials, entry) for entry in known]
+        first = [_card(shown, trials, entry, parted.holds) for entry in known if parted and parted.is_about(entry)]
     except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
         return [], [cannot_show(error)]
     others = dict.fromkeys(entry.perturbation for entry in broken if entry not in known)
@@ -86,7 +95,11 @@ def clip_cards(
         f"No clip shows {', '.join(others)}: code from outside the catalogue is imported only with --allow-code "
         "(allow_code=True). Use it for runs of your own."
     )
-    return [card for card in cards if card is not None], [unknown] if others else []
+    shown_cards = sorted((card for card in cards if card is not None), key=lambda card: -card.damage)
+    parting = [card for card in first if card is not None]
+    ids = {(card.trial.id, card.trial.model) for card in parting}
+    others_shown = [card for card in shown_cards if (card.trial.id, card.trial.model) not in ids]
+    return parting + others_shown, [unknown] if others else []
 
 
 def cannot_show(error: Exception) -> str:
@@ -94,14 +107,15 @@ def cannot_show(error: Exception) -> str:
     return f"The clips cannot be shown: {error}"
 
 
-def _card(shown: TrialReplay, trials: TrialTable, entry: WorstPerturbation) -> ClipCard | None:
+def _card(shown: TrialReplay, trials: TrialTable, entry: WorstPerturbation, holds: str = "") -> ClipCard | None:
+    """Return the clip that a change damages most for a model, beyond what it does to the model that holds."""
     model, name, severity = entry.model, entry.perturbation, entry.severity
-    own = trials.where(trials.matches("model", model))
-    levels = {trial.episode: trial.level for trial in _shown_trials(own, CLEAN, 0)}
-    mine = _shown_trials(own.where(own.matches("status", "scored")), name, severity)
-    if not mine:
+    damages = _damages(trials, model, name, severity)
+    held = {trial.episode: max(0.0, rise) for trial, (rise, _) in _damages(trials, holds, name, severity)}
+    places = ((rise - held.get(t.episode, 0.0), error, t.id, t, rise) for t, (rise, error) in damages)
+    *_, trial, damage = max(places, default=(None, 0.0))
+    if trial is None or damage < _LEAST_DAMAGE:
         return None
-    trial = max(mine, key=lambda c: (_violation(c, levels.get(c.episode)), c.id))
     before = shown.change(trial.episode, CLEAN, 0).episode
     after = shown.change(trial.episode, name, severity).episode
     same = trials.where(trials.matches("episode", trial.episode))
@@ -112,10 +126,12 @@ def _card(shown: TrialReplay, trials: TrialTable, entry: WorstPerturbation) -> C
         trial=trial,
         summary=shown.context.perturbations[name].summary,
         kept=entry.expectation_kept,
+        damage=damage,
         instruction_before=before.instruction,
         before=_clip(before),
         after=_clip(after),
         shifts=tuple(ScoreShift(each, old.get(each), new[each]) for each in models),
+        holds=ScoreShift(holds, old.get(holds), new[holds]) if holds in new else None,
     )
 
 
@@ -125,15 +141,29 @@ def _shown_trials(trials: TrialTable, perturbation: str, severity: int) -> list[
     return [ShownTrial(**record) for record in under.records([field.name for field in fields(ShownTrial)])]
 
 
-def _violation(trial: ShownTrial, clean: float | None) -> float:
-    """Return by how many levels a score departs from what was expected."""
-    if trial.level is None or clean is None:
-        return 0.0
+def _damages(
+    trials: TrialTable, model: str, perturbation: str, severity: int
+) -> list[tuple[ShownTrial, tuple[float, float]]]:
+    """Return the scored trials of a model under a change, each with its damage."""
+    own = trials.where(trials.matches("model", model))
+    clean = {trial.episode: trial for trial in _shown_trials(own, CLEAN, 0)}
+    mine = _shown_trials(own.where(own.matches("status", "scored")), perturbation, severity)
+    return [(trial, _damage(trial, clean.get(trial.episode))) for trial in mine]
+
+
+def _damage(trial: ShownTrial, clean: ShownTrial | None) -> tuple[float, float]:
+    """Return by how many levels a change made the answer worse, and how wrong it is now.
+
+    That is the rise of its error; without a true level, how far it departs from what was expected.
+    """
+    if trial.level is None or clean is None or clean.level is None:
+        return 0.0, 0.0
+    if trial.truth_level is not None and clean.truth_level is not None:
+        error = abs(trial.level - trial.truth_level)
+        return error - abs(clean.level - clean.truth_level), error
     if trial.expectation == "lower":
-        return max(0.0, trial.level - clean)
-    if trial.expectation == "relabel" and trial.truth_level is not None:
-        return abs(trial.level - trial.truth_level)
-    return abs(trial.level - clean) if trial.expectation == "same" else 0.0
+        return max(0.0, trial.level - clean.level), 0.0
+    return abs(trial.level - clean.level) if trial.expectation == "same" else 0.0, 0.0
 
 
 def _clip(episode: Episode) -> EmbeddedClip:
@@ -189,7 +219,8 @@ def viewed_trials(run: Run, trials: TrialTable, shown: TrialReplay | None) -> li
     found = []
     for trial in chosen[:MOST_TRIALS]:
         prompt = words_shown(record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction))
-        raw, info = words_shown(trial.raw or ""), words_shown(describe_info(trial.info))
+        known = "; ".join(filter(None, (trust_sentence(trial.info), describe_info(trial.info))))
+        raw, info = words_shown(trial.raw or ""), words_shown(known)
         stills = stills_of(trial, shown) if trial.id in rendered else ""
         found.append(ViewedTrial(trial, _verdict(trial), prompt, raw, info, stills))
     return found

@@ -140,16 +140,20 @@ class DiffusionPolicy:
         """Return observations as the network takes them."""
         return torch.clamp((torch.as_tensor(observations, dtype=torch.float32) - self.mean) / self.std, -5, 5)
 
-    @torch.no_grad()
     def act(self, observations: Numbers, noise: Numbers) -> Numbers:
         """Return chunks in [-1, 1], (N, chunk), by deterministic DDIM from these noises."""
-        seen, chunk = self.normalised(observations), torch.as_tensor(noise, dtype=torch.float32)
+        chunks = self.denoise(self.normalised(observations), torch.as_tensor(noise, dtype=torch.float32))
+        return np.asarray(chunks.numpy(), np.float32)
+
+    @torch.no_grad()
+    def denoise(self, seen: Tensor, chunk: Tensor) -> Tensor:
+        """Return the chunks of normalised observations and noises, without a gradient."""
         for level, following in pairwise([*self._levels, -1]):
             kept = self.kept[level]
             predicted = self.network(chunk, seen, torch.full((len(chunk),), level / len(self.kept)))
             clean = torch.clamp((chunk - (1 - kept).sqrt() * predicted) / kept.sqrt(), -1, 1)
             if following < 0:
-                return np.asarray(clean.numpy(), np.float32)
+                return clean
             predicted = (chunk - kept.sqrt() * clean) / (1 - kept).sqrt()  # of the clamped chunk
             chunk = self.kept[following].sqrt() * clean + (1 - self.kept[following]).sqrt() * predicted
         raise AssertionError("a policy has at least one denoising step")

@@ -20,6 +20,36 @@ from rewardlab.worlds.metaworld.physics import TASKS
 
 Figure = Literal["curves", "types", "quality", "severity"]
 
+# Table 5, and what the columns of Table 6 share. 24,000 initial steps are 80 episodes of Robomimic's 300 steps (Square:
+# 32,000 and 400).
+_ROBOMIMIC = {
+    "rate": 3e-4,
+    "batch": 256,
+    "target_entropy": 0.0,
+    "tau": 0.005,
+    "layers": 3,
+    "hidden": 2048,
+    "gradient_steps": 20,
+    "noise_critic_steps": 10,
+    "discount": 0.99,
+    "magnitude": 1.5,
+    "initial_episodes": 80,
+}
+_DENOISING = {"train_denoising": 20, "denoising": 8}
+_SHARED: dict[str, Any] = {"algorithms": ["dsrl-na"], "control": {"chunk": 4}, "schedule": {"simulators": 4}}
+
+# RoboReward's hyper-parameters as tables of a plan; docs/howto/rl.md says what differs all the same.
+PRESETS: dict[str, dict[str, Any]] = {
+    "robomimic-lift": _SHARED | {"sac": _ROBOMIMIC | {"gradient_steps": 30}, "policy": _DENOISING},
+    "robomimic-can": _SHARED | {"sac": _ROBOMIMIC, "policy": _DENOISING},
+    "robomimic-square": _SHARED
+    | {"sac": _ROBOMIMIC | {"discount": 0.999}, "policy": _DENOISING | {"train_denoising": 100}},
+    "widowx": {
+        "algorithms": ["dsrl"],
+        "sac": {"hidden": 1024, "gradient_steps": 30, "discount": 0.97, "magnitude": 1.5, "initial_episodes": 20},
+    },
+}
+
 
 @dataclass(frozen=True)
 class Schedule:
@@ -95,16 +125,20 @@ class RlPlan:
             if step is not None and step not in (0, *self.heads.checkpoints):
                 known = self.heads.checkpoints
                 raise PlanError(f"{reward} asks for step {step}, which is none of the checkpoints {known}")
+        if self.figure in ("quality", "severity") and {"dsrl", "dsrl-na"} <= {*self.algorithms}:
+            raise PlanError(f"the figure {self.figure} needs one of dsrl and dsrl-na, got both; write a plan for each")
         wrong = [name for name in self.algorithms if name not in get_args(Algorithm)]
         if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
-            raise PlanError("a plan needs tasks, rewards, conditions, algorithms (dsrl or sac), and 1 seed or more")
+            raise PlanError(
+                "a plan needs tasks, rewards, conditions, algorithms (dsrl, dsrl-na or sac), and 1 seed or more"
+            )
 
     def training_runs(self) -> list[TrainingRun]:
         """Return every training run of the plan, seed by seed, so that an early stop leaves whole seeds."""
-        axes = (self.algorithms, range(self.seeds), self.tasks, self.conditions, self.rewards)
+        axes = (range(self.seeds), self.algorithms, self.tasks, self.conditions, self.rewards)
         return [
             TrainingRun(task, reward, condition, algorithm, seed)
-            for algorithm, seed, task, condition, reward in itertools.product(*axes)
+            for seed, algorithm, task, condition, reward in itertools.product(*axes)
             if reward != TRUE or condition == self.conditions[0]  # the truth is the same in every condition
         ]
 
@@ -121,9 +155,13 @@ def read_rl_plan(path: Path) -> RlPlan:
 
 
 def plan_from_json(written: dict[str, Any], where: str) -> RlPlan:
-    """Return the plan of a table of settings, with the defaults for what it leaves out."""
+    """Return the plan of a table of settings; what it leaves out is that of its `preset`, if any, or the default."""
+    written = dict(written)
+    defaults = record_to_json(RlPlan())
+    if "preset" in written:
+        defaults = _merged(defaults, find(PRESETS, str(written.pop("preset")), "preset"))
     try:
-        return record_from_json(RlPlan, _merged(record_to_json(RlPlan()), written))
+        return record_from_json(RlPlan, _merged(defaults, written))
     except ValueError as error:
         raise PlanError(f"{where} is no plan: {error}") from None
 

@@ -64,8 +64,8 @@ def relabel(
     Progress between the frames that the model is shown is interpolated; episodes that it cannot score have no numbers.
 
     Examples:
-        rewardlab relabel demos --model pocket
-        rewardlab relabel lerobot_data@front --frames fps:2 --out progress.parquet
+        rewardlab relabel sample --model pocket --out progress.parquet
+        rewardlab relabel my_dataset@front --frames fps:2 --run runs/relabel
     """
     settings, out = recorded(relabel, locals()), Path(out)
     policy = frame_policy(frames)
@@ -113,7 +113,9 @@ def _score_episodes(
         seed=0,
         limit=None,  # nothing is drawn: the episodes are the first ones
         accuracy_threshold=ACCURACY_THRESHOLD,
+        demonstrations=False,
         skip_invalid=False,
+        stages=False,
         names=(),
         shard="",
         describe_failures=0,

@@ -56,7 +56,7 @@ class TrainingRunResult:
     task: str = meaning("Meta-World task")
     reward: str = meaning("`true`, a head of the study, or a model string")
     condition: str = meaning("perturbation of what the reward model sees, or clean")
-    algorithm: str = meaning("`dsrl` or `sac`")
+    algorithm: str = meaning("`dsrl`, `dsrl-na` or `sac`")
     seed: int = meaning("seed of the training run")
     status: Literal["finished", "failed"] = meaning("whether it ran to its end")
     reason: str = meaning("why it failed; empty where it did not")

@@ -19,7 +19,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.models import name_model
 from rewardlab.models.composite import CachedModel, validated_answers
-from rewardlab.models.contract import RewardModel
+from rewardlab.models.contract import AnyModel, RewardModel
 from rewardlab.rl.reward_stream import RewardStream
 
 INFO = "reward_model"  # the key of what the wrappers add to the info of a step
@@ -52,7 +52,7 @@ class TimedModel:
         return {"seconds": self.seconds, "clips": self.clips, "failed": self.failed}
 
 
-def open_timed_model(model: str | RewardModel) -> TimedModel:
+def open_timed_model(model: AnyModel) -> TimedModel:
     """Return the model of a name, or a given one; models that need the truth are rejected."""
     named = name_model(model)
     if named.sees_truth:
@@ -68,7 +68,7 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """
 
     def __init__(
-        self, env: "gymnasium.Env[Any, Any]", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
+        self, env: "gymnasium.Env[Any, Any]", model: AnyModel, stream: RewardStream, *, image_key: str = ""
     ) -> None:
         # no copies: a model may be large, and the stream is not changed
         RecordConstructorArgs.__init__(self, _disable_deepcopy=True, model=model, stream=stream, image_key=image_key)
@@ -93,8 +93,13 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
         if self.stream.is_due(ended=ended):
             self.stream.update(self.timed.answers([self.stream.episode()])[0])
         reward = self.stream.reward(ended=ended)
-        noted = {"level": self.stream.level, "progress": self.stream.progress, "success": self.stream.succeeded}
-        noted |= {"abstained": self.stream.abstained, "unfamiliar": self.stream.unfamiliar, "env_reward": float(own)}
+        noted: dict[str, Any] = {
+            "level": self.stream.level,
+            "progress": self.stream.progress,
+            "success": self.stream.succeeded,
+        }
+        noted |= {"success": self.stream.succeeded, "abstained": self.stream.abstained, "env_reward": float(own)}
+        noted |= {"unfamiliar": self.stream.unfamiliar, "trust": self.stream.trust}
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
     def _frame(self, observation: Any) -> Frames:
@@ -106,7 +111,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
     """The same for several environments, in any autoreset mode: all clips due at a step are scored in one batch."""
 
     def __init__(
-        self, env: "gymnasium.vector.VectorEnv", model: str | RewardModel, stream: RewardStream, *, image_key: str = ""
+        self, env: "gymnasium.vector.VectorEnv", model: AnyModel, stream: RewardStream, *, image_key: str = ""
     ) -> None:
         super().__init__(env)
         _require_frames(env.render_mode, image_key)
@@ -149,6 +154,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
             rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
         noted |= {"unfamiliar": np.array([each.unfamiliar for each in self.streams])}
+        noted |= {"trust": np.array([each.trust for each in self.streams], dtype=object)}
         if same_step:
             self._start(ended, frames)
         self._resetting = ended & (self._autoreset is AutoresetMode.NEXT_STEP)

@@ -44,11 +44,19 @@ def create_server(
 def create_app(server: RewardServer, host: str) -> RequestLimits:
     """Return the ASGI application; it requires the token of the environment, if there is one."""
     handlers = error_handlers(_REASONS, RequestValidationError)
-    app = FastAPI(title="rewardlab", version=__version__, lifespan=_lifespan, exception_handlers=handlers)
+    app = FastAPI(
+        title="rewardlab",
+        version=__version__,
+        lifespan=_lifespan,
+        exception_handlers=handlers,
+        docs_url=None,  # FastAPI's own page loads its scripts from the internet
+        redoc_url=None,
+        openapi_tags=[{"name": name} for name in ("Clips", "Live sessions", "Server", "Clients of Robometer")],
+    )
     app.state.server = server
     for module in (endpoints, session_endpoints, robometer_endpoints):
         app.include_router(module.router)
-    body, open_paths = BodyLimit(REQUEST_MB, "MB", 1_000_000), frozenset(("/", "/health"))
+    body, open_paths = BodyLimit(REQUEST_MB, "MB", 1_000_000), frozenset(("/", "/docs", "/health", *endpoints.ASSETS))
     observe = server.metrics.observe_request
     return RequestLimits(app, read_token(), body, open_paths, host, observe=observe, memory=server.memory)
 

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import asdict
+from enum import Enum
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -14,6 +15,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.trial import ScoreInfo
 from rewardlab.models.remote import EPISODES_TYPE, PROTOCOL, Health, pack_answers, unpack_episodes
+from rewardlab.serving.docs_page import docs_page
 from rewardlab.serving.http import PAGE_POLICY, media_type, whole_body
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.memory import MemoryShare
@@ -26,8 +28,10 @@ _MAX_REFERENCE = 4_096
 _MAX_CLIPS = 1_000
 _MAX_EVERY = 1_000_000  # frames
 
-Instruction = Annotated[str, Field(min_length=1, max_length=INSTRUCTION_CHARACTERS.default)]
-FrameRate = Annotated[float, Field(gt=0, le=MAX_FPS, allow_inf_nan=False)]
+_INSTRUCTION: dict[str, Any] = {"description": "what the robot was asked to do", "examples": ["open the drawer"]}
+_FPS = "frames per second"
+Instruction = Annotated[str, Field(min_length=1, max_length=INSTRUCTION_CHARACTERS.default, **_INSTRUCTION)]
+FrameRate = Annotated[float, Field(gt=0, le=MAX_FPS, allow_inf_nan=False, description=_FPS)]
 
 
 class NewSession(BaseModel):
@@ -39,6 +43,7 @@ class NewSession(BaseModel):
     score_every: Annotated[int, Field(ge=1, le=_MAX_EVERY)] | None = Field(
         None,
         description="once so many frames are new since the last score, an append is answered with the score",
+        examples=[10],
     )
 
 
@@ -47,7 +52,15 @@ class ClipReference(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     instruction: Instruction
-    reference: Annotated[str, Field(min_length=1, max_length=_MAX_REFERENCE)]
+    reference: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=_MAX_REFERENCE,
+            description="a file below the folder of --root",
+            examples=["drawer/17.mp4"],
+        ),
+    ]
     fps: FrameRate = DEFAULT_FPS
 
 
@@ -59,23 +72,27 @@ class BatchRequest(BaseModel):
 
 
 class AnswerBody(BaseModel):
-    """One answer: a level from 1 to 5, or why there is none; `info` is what else is known about it."""
+    """One answer: a level from 1 to 5, or why there is none; `info` is what else is known about it.
 
-    level: float | None = None
-    probabilities: list[float] | None = None
-    progress: list[float] | None = None
+    `trust` says in words whether the clip is like the training data of the model, if the model can tell.
+    """
+
+    level: float | None = Field(None, examples=[4.0])
+    probabilities: list[float] | None = Field(None, examples=[[0.02, 0.03, 0.1, 0.6, 0.25]])
+    progress: list[float] | None = Field(None, examples=[[0.0, 0.31, 0.72]])
     raw: str | None = None
     failure: str | None = None
-    info: ScoreInfo
-    model: str
-    fingerprint: str
+    trust: str | None = Field(None, examples=["within its training data (distance 0.21, limit 0.35)"])
+    info: ScoreInfo = Field(examples=[{"prediction_set": [4, 5], "set_coverage": 0.9, "novelty": 0.21}])
+    model: str = Field(examples=["pocket"])
+    fingerprint: str = Field(examples=["1f0c9a5e7b3d2468"])
 
 
 class SessionBody(BaseModel):
     """A session, and how many frames it has."""
 
-    session: str
-    frames: int
+    session: str = Field(examples=["hV3kq0Zs1dXb2w9A"])
+    frames: int = Field(examples=[3])
 
 
 class SessionAnswerBody(AnswerBody, SessionBody):
@@ -108,6 +125,8 @@ SESSION_REJECTIONS: dict[int | str, dict[str, Any]] = {
 
 
 router = APIRouter()
+CLIPS: list[str | Enum] = ["Clips"]
+SERVER: list[str | Enum] = ["Server"]
 
 
 def request_body(schemas: dict[str, Any]) -> dict[str, Any]:
@@ -116,29 +135,51 @@ def request_body(schemas: dict[str, Any]) -> dict[str, Any]:
     return {"requestBody": {"required": True, "content": content}}
 
 
+def answered(example: object) -> dict[int | str, dict[str, Any]]:
+    """Return the OpenAPI entry of an answer of JSON without a schema: an example."""
+    return {200: {"content": {"application/json": {"example": example}}}}
+
+
 BINARY = {"type": "string", "format": "binary"}
 _FORM_SCHEMA = {
     "type": "object",
     "required": ["clip", "instruction"],
     "properties": {
-        "clip": {**BINARY, "description": "a video, or frames as .npy or .npz"},
-        "instruction": {"type": "string", "minLength": 1},
-        "fps": {"type": "number", "exclusiveMinimum": 0, "maximum": MAX_FPS, "default": DEFAULT_FPS},
+        "clip": {**BINARY, "description": "a video, an image, or frames as .npy or .npz"},
+        "instruction": {"type": "string", "minLength": 1, **_INSTRUCTION},
+        "fps": {
+            "type": "number",
+            "exclusiveMinimum": 0,
+            "maximum": MAX_FPS,
+            "default": DEFAULT_FPS,
+            "description": f"{_FPS} of an array; a video has its own",
+        },
     },
 }
 _BATCH_SCHEMA = {
     "type": "object",
     "required": ["clips"],
     "properties": {
-        "clips": {"type": "array", "minItems": 1, "maxItems": _MAX_CLIPS, "items": ClipReference.model_json_schema()}
+        "clips": {
+            "description": "for each clip its instruction, reference and fps",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": _MAX_CLIPS,
+            "items": ClipReference.model_json_schema(),
+        },
     },
 }
 _CLIP_BODY = request_body({"multipart/form-data": _FORM_SCHEMA, "application/json": ClipReference.model_json_schema()})
 _BATCH_BODY = request_body({"application/json": _BATCH_SCHEMA})
 _EPISODES_BODY = request_body({EPISODES_TYPE: BINARY})
+_EPISODES_ANSWER = {"fingerprint": "1f0c9a5e7b3d2468", "answers": [{"level": 4.0, "probabilities": None, "info": {}}]}
+_EPISODES_TYPE_ONLY = {**REJECTIONS[422], "description": f"the content type is not {EPISODES_TYPE}"}
+_EPISODES_RESPONSES = {**REJECTIONS, 415: _EPISODES_TYPE_ONLY, **answered(_EPISODES_ANSWER)}
 
 
-@router.post("/v1/score", openapi_extra=_CLIP_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": AnswerBody}})
+@router.post(
+    "/v1/score", tags=CLIPS, openapi_extra=_CLIP_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": AnswerBody}}
+)
 async def score(request: Request, server: Server, memory: Memory) -> dict[str, Any]:
     """Score one clip: a file in a form (`clip`, `instruction`, `fps`), or JSON that names one below the root."""
     if media_type(request) == "multipart/form-data":
@@ -152,7 +193,10 @@ async def score(request: Request, server: Server, memory: Memory) -> dict[str, A
 
 
 @router.post(
-    "/v1/batch", openapi_extra=_BATCH_BODY, responses={**REFERENCE_REJECTIONS, 200: {"model": list[AnswerBody]}}
+    "/v1/batch",
+    tags=CLIPS,
+    openapi_extra=_BATCH_BODY,
+    responses={**REFERENCE_REJECTIONS, 200: {"model": list[AnswerBody]}},
 )
 async def batch(request: Request, server: Server, memory: Memory) -> list[dict[str, Any]]:
     """Score several clips below the root; one answer each, in order."""
@@ -161,7 +205,7 @@ async def batch(request: Request, server: Server, memory: Memory) -> list[dict[s
     return await server.answers([await _referenced(server, clip, memory) for clip in body.clips])
 
 
-@router.post("/score", openapi_extra=_EPISODES_BODY, responses={**REJECTIONS, 415: REJECTIONS[422]})
+@router.post("/score", tags=CLIPS, openapi_extra=_EPISODES_BODY, responses=_EPISODES_RESPONSES)
 async def score_episodes(request: Request, server: Server, memory: Memory) -> Response:
     """Score the episodes of one archive, as `remote:URL` sends them; one answer each, in order."""
     if media_type(request) != EPISODES_TYPE:
@@ -203,34 +247,60 @@ def require_instruction(text: str) -> str:
     return text
 
 
-# Health, models, metrics, and the live page.
+# Health, models, metrics, and the pages.
 
-_PAGE = Path(__file__).with_name("live_page.html")
+_FOLDER = Path(__file__).parent
 _SHOWN_POINTS = 200  # of each session's curve
-_ASSETS = {"/live.js": "text/javascript", "/live.css": "text/css"}
+ASSETS = {
+    "/live.js": "live_page.js",
+    "/live.css": "live_page.css",
+    "/docs.js": "docs_page.js",
+    "/docs.css": "docs_page.css",
+}
+_KINDS = {".js": "text/javascript", ".css": "text/css"}
+_SERVED = {"name": "pocket", "fingerprint": "1f0c9a5e7b3d2468"}
+_POINT: dict[str, Any] = {
+    "frames": 3,
+    "progress": 0.72,
+    "level": 4.0,
+    "probabilities": None,
+    "failure": None,
+    "info": {},
+}
+_LIVE_STATE = {
+    "model": "pocket",
+    "caveat": "",
+    "pending": 0,
+    "capacity": 128,
+    "sessions": [{"id": "hV3kq0Zs1dXb2w9A", "instruction": "open the drawer", "frames": 3, "curve": [_POINT]}],
+}
 
 
-@router.get("/health")
+@router.get("/health", tags=SERVER, responses=answered({"protocol": PROTOCOL, "status": "healthy", **_SERVED}))
 async def health(server: Server) -> dict[str, Any]:
     """Return that the server is healthy, and which model it serves."""
     served = server.batcher.served
     return {"protocol": PROTOCOL, "status": "healthy", **asdict(Health(served.name, served.fingerprint))}
 
 
-@router.get("/v1/models", responses={401: REJECTIONS[401]})
+@router.get(
+    "/v1/models",
+    tags=SERVER,
+    responses={401: REJECTIONS[401], **answered({"models": [{**_SERVED, "caveat": ""}]})},
+)
 async def models(server: Server) -> dict[str, Any]:
     """Return the models that are served: there is one."""
     served = server.batcher.served
     return {"models": [{"name": served.name, "fingerprint": served.fingerprint, "caveat": served.caveat}]}
 
 
-@router.get("/metrics", response_class=PlainTextResponse, responses={401: REJECTIONS[401]})
+@router.get("/metrics", tags=SERVER, response_class=PlainTextResponse, responses={401: REJECTIONS[401]})
 async def metrics(server: Server) -> Response:
     """Return the counters for Prometheus."""
     return Response(server.metrics.text(), media_type="text/plain; version=0.0.4")
 
 
-@router.get("/v1/live", responses={401: REJECTIONS[401]})
+@router.get("/v1/live", tags=SERVER, responses={401: REJECTIONS[401], **answered(_LIVE_STATE)})
 async def live(server: Server) -> dict[str, Any]:
     """Return the data of the live page: the load, and the curve of every session."""
     served = server.batcher.served
@@ -250,12 +320,24 @@ async def live(server: Server) -> dict[str, Any]:
 @router.get("/", include_in_schema=False)
 async def page() -> HTMLResponse:
     """Return the live page."""
-    return HTMLResponse(_PAGE.read_text(encoding="utf-8"), headers={"content-security-policy": PAGE_POLICY})
+    return _page((_FOLDER / "live_page.html").read_text(encoding="utf-8"))
 
 
-@router.get("/live.js", include_in_schema=False)
-@router.get("/live.css", include_in_schema=False)
+@router.get("/docs", include_in_schema=False)
+async def docs(request: Request) -> HTMLResponse:
+    """Return the page that lists every endpoint."""
+    return _page(docs_page(request.app))
+
+
+def _page(html: str) -> HTMLResponse:
+    return HTMLResponse(html, headers={"content-security-policy": PAGE_POLICY})
+
+
 async def asset(request: Request) -> Response:
-    """Return the script or the style sheet of the live page."""
-    path = request.url.path
-    return Response(_PAGE.with_suffix(Path(path).suffix).read_bytes(), media_type=_ASSETS[path])
+    """Return a script or a style sheet of the pages."""
+    path = _FOLDER / ASSETS[request.url.path]
+    return Response(path.read_bytes(), media_type=_KINDS[path.suffix])
+
+
+for each in ASSETS:
+    router.add_api_route(each, asset, include_in_schema=False)

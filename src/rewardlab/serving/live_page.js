@@ -56,9 +56,12 @@ function facts(session) {
   if (guard.decision) row("guard", guard.decision, guard.decision === "pass" ? "good" : "bad");
   const success = point.probabilities ? point.probabilities[4] : guard.success_probability;
   if (success !== undefined && success !== null) row("success", percent(success));
-  if (info.unfamiliar) row("warning", "unlike anything it was trained on", "bad");
-  if (info.prediction_set) row("levels in the set", info.prediction_set.join(", "));
-  if (info.novelty !== undefined) row("novelty", String(info.novelty));
+  if (point.trust) row("trust", point.trust, info.unfamiliar ? "bad" : "good");
+  if (info.prediction_set) {
+    const share = info.set_coverage === undefined ? "" : " in " + percent(info.set_coverage) + " of clips like its training data";
+    row("prediction set", info.prediction_set.join(", ") + " (holds the true level" + share + ")");
+  }
+  if (info.novelty !== undefined) row("novelty", info.novelty + " (higher is less certain)");
   if (info.disagreement !== undefined) row("disagreement", String(info.disagreement));
   if (guard.shift) row("shift", Object.entries(guard.shift).map(([name, value]) => name + " " + value).join(", "));
   return list;

@@ -4,6 +4,7 @@ A sample holds a trajectory with `frames` and `task`; arrays are nested lists, o
 one probability of success per clip, so without `use_frame_steps` there is one probability per sample.
 """
 
+import json
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -15,14 +16,14 @@ from rewardlab.core.episode import Episode, Frames, in_memory, show_only, whole_
 from rewardlab.core.errors import DataError
 from rewardlab.core.records import parse_json, parsed_bytes
 from rewardlab.core.trial import SUCCESS_LEVEL, Answer, Failure, Score
-from rewardlab.serving.endpoints import BINARY, DEFAULT_FPS, REJECTIONS, request_body, require_instruction
+from rewardlab.serving.endpoints import BINARY, DEFAULT_FPS, REJECTIONS, answered, request_body, require_instruction
 from rewardlab.serving.http import whole_body
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.memory import MemoryShare
 from rewardlab.serving.state import Memory, RewardServer, Server
 from rewardlab.serving.uploads import Form, decode_frames, read_form, require_frames
 
-router = APIRouter()
+router = APIRouter(tags=["Clients of Robometer"])
 
 _MOST_SAMPLES = 256
 _INDEX_BYTES = 32  # that a clip takes for a frame beside its pixels: which one it is, and when it is shown
@@ -33,7 +34,7 @@ _TRAJECTORY = {
     "required": ["frames", "task"],
     "properties": {
         "frames": {"description": "(T, H, W, 3) from 0 to 255", "type": "array", "minItems": 1, "items": _FRAME},
-        "task": {"type": "string", "minLength": 1},
+        "task": {"type": "string", "minLength": 1, "examples": ["open the drawer"]},
     },
 }
 _SIDES = {"progress": ("trajectory",), "preference": ("chosen_trajectory", "rejected_trajectory")}
@@ -47,13 +48,24 @@ _SAMPLE = {
         for kind, sides in _SIDES.items()
     ]
 }
+_FRAME_STEPS = "answer for the clip up to each of its frames"
 _JSON_SCHEMA = {
     "type": "object",
     "required": ["samples"],
     "properties": {
-        "samples": {"type": "array", "minItems": 1, "maxItems": _MOST_SAMPLES, "items": _SAMPLE},
-        "use_frame_steps": {"type": "boolean", "default": False},
+        "samples": {
+            "description": "what to evaluate",
+            "type": "array",
+            "minItems": 1,
+            "maxItems": _MOST_SAMPLES,
+            "items": _SAMPLE,
+        },
+        "use_frame_steps": {"type": "boolean", "default": False, "description": _FRAME_STEPS},
     },
+}
+_FORM_SAMPLE = {
+    "sample_type": "progress",
+    "trajectory": {"frames": {"__numpy_file__": "sample_0_trajectory_frames"}, "task": "open the drawer"},
 }
 _FORM_SCHEMA = {
     "type": "object",
@@ -61,18 +73,27 @@ _FORM_SCHEMA = {
     "properties": {
         "sample_0": {
             "type": "string",
+            "examples": [json.dumps(_FORM_SAMPLE)],
             "description": 'a sample as JSON, with frames as {"__numpy_file__": NAME}: the file NAME of the form',
         },
         "sample_0_trajectory_frames": {**BINARY, "description": "frames as .npy"},
-        "use_frame_steps": {"type": "string", "enum": ["true", "false"]},
+        "use_frame_steps": {"type": "string", "enum": ["true", "false"], "description": _FRAME_STEPS},
     },
 }
+
+_PROGRESS = {
+    "outputs_preference": None,
+    "outputs_progress": {"progress_pred": [[0.0, 0.31, 0.72]]},
+    "outputs_success": {"success_probs": [[0.25]]},
+    "failures": [None],
+}
+_RESPONSES = {**REJECTIONS, **answered(_PROGRESS)}
 
 Json = dict[str, Any]
 Sample = tuple[str, list[Episode]]  # its type, and its clips: prefixes of one trajectory, or two to be compared
 
 
-@router.post("/evaluate_batch", openapi_extra=request_body({"application/json": _JSON_SCHEMA}), responses=REJECTIONS)
+@router.post("/evaluate_batch", openapi_extra=request_body({"application/json": _JSON_SCHEMA}), responses=_RESPONSES)
 async def evaluate_batch(request: Request, server: Server, memory: Memory) -> Json:
     """Answer samples given as JSON."""
     found = await server.parse(await whole_body(request), memory)
@@ -82,7 +103,7 @@ async def evaluate_batch(request: Request, server: Server, memory: Memory) -> Js
 
 
 @router.post(
-    "/evaluate_batch_npy", openapi_extra=request_body({"multipart/form-data": _FORM_SCHEMA}), responses=REJECTIONS
+    "/evaluate_batch_npy", openapi_extra=request_body({"multipart/form-data": _FORM_SCHEMA}), responses=_RESPONSES
 )
 async def evaluate_batch_npy(request: Request, server: Server, memory: Memory) -> Json:
     """Answer samples given as fields of a form, with their arrays as .npy files."""
@@ -90,14 +111,16 @@ async def evaluate_batch_npy(request: Request, server: Server, memory: Memory) -
     return await _evaluate(server, *await server.decode(partial(_form_samples, form, memory)), memory)
 
 
-@router.get("/model_info")
+@router.get(
+    "/model_info", responses=answered({"model_path": "pocket", "num_gpus": 0, "fingerprint": "1f0c9a5e7b3d2468"})
+)
 async def model_info(server: Server) -> Json:
     """Return which model is served."""
     served = server.batcher.served
     return {"model_path": served.name, "num_gpus": 0, "fingerprint": served.fingerprint}
 
 
-@router.get("/gpu_status")
+@router.get("/gpu_status", responses=answered({"total_gpus": 1, "available_gpus": 1, "pending": 0}))
 async def gpu_status(server: Server) -> Json:
     """Return how many clips are pending; a rewardlab model is one worker."""
     busy = min(1, server.batcher.pending)

@@ -1,11 +1,11 @@
 """Live sessions over HTTP and WebSocket: open, append frames, score at any time, close."""
 
 from functools import partial
-from typing import Any
+from typing import Annotated, Any
 
 import cv2
 import numpy as np
-from fastapi import APIRouter, Request, WebSocket
+from fastapi import APIRouter, Path, Query, Request, WebSocket
 from pydantic import ValidationError
 from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
@@ -28,16 +28,21 @@ from rewardlab.serving.sessions import Session
 from rewardlab.serving.state import Memory, RewardServer, Server
 from rewardlab.serving.uploads import decode_frames
 
-router = APIRouter()
+router = APIRouter(tags=["Live sessions"])
 
 _NEW_BODY = request_body({"application/json": NewSession.model_json_schema()})
 _FRAMES_BODY = request_body(dict.fromkeys(("application/octet-stream", "image/jpeg", "image/png"), BINARY))
 _JPEG_BODY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/jpeg": {"schema": BINARY}}, "description": "the last frame"}
 }
+_NO_FRAMES = {**REJECTIONS[422], "description": "the session has no frames yet"}
 _POLICY_VIOLATION, _UNREADABLE = 1008, 400
+_AT = "which frame of the session the first of these is; those that it has already are not appended again"
+Name = Annotated[str, Path(description="the id of the session")]
+Place = Annotated[int | None, Query(ge=0, description=_AT)]
 _OPENED = {
     "model": SessionBody,
+    "content": {"application/json": {"example": {"session": "hV3kq0Zs1dXb2w9A", "frames": 0}}},
     "links": {  # to the calls that take the id of the session
         name: {"operationId": name, "parameters": {"name": "$response.body#/session"}}
         for name in ("append_frames", "score_session", "last_frame", "close_session")
@@ -47,7 +52,11 @@ _OPENED = {
 
 @router.post("/v1/sessions", status_code=201, openapi_extra=_NEW_BODY, responses={**REJECTIONS, 201: _OPENED})
 async def open_session(request: Request, server: Server, memory: Memory) -> dict[str, Any]:
-    """Open a session for one instruction."""
+    """Open a session for one instruction.
+
+    The WebSocket `/v1/stream` holds a session over one connection: the same JSON opens it, binary messages append
+    frames, the text `score` scores the clip so far, and the end of the connection closes it.
+    """
     return _described(await _open(server, await whole_body(request), memory))
 
 
@@ -57,20 +66,22 @@ async def open_session(request: Request, server: Server, memory: Memory) -> dict
     openapi_extra=_FRAMES_BODY,
     responses={**SESSION_REJECTIONS, 200: {"model": SessionAnswerBody | SessionBody}},
 )
-async def append_frames(name: str, request: Request, server: Server, memory: Memory) -> dict[str, Any]:
+async def append_frames(
+    name: Name, request: Request, server: Server, memory: Memory, at: Place = None
+) -> dict[str, Any]:
     """Append frames: .npy or .npz of uint8 (T, H, W, 3) or (H, W, 3), or one JPEG or PNG image.
 
     Where the session was opened with `score_every`, an append that brings so many frames is answered with the score.
     """
-    return await _append(server, server.sessions.find(name), await whole_body(request), memory)
+    return await _append(server, server.sessions.find(name), await whole_body(request), memory, at)
 
 
 @router.get(
     "/v1/sessions/{name}",
     operation_id="score_session",
-    responses={**SESSION_REJECTIONS, 409: REJECTIONS[422], 200: {"model": SessionAnswerBody}},
+    responses={**SESSION_REJECTIONS, 409: _NO_FRAMES, 200: {"model": SessionAnswerBody}},
 )
-async def score_session(name: str, server: Server) -> dict[str, Any]:
+async def score_session(name: Name, server: Server) -> dict[str, Any]:
     """Score the clip so far; only new frames are encoded."""
     return await server.score_session(server.sessions.find(name))
 
@@ -81,7 +92,7 @@ async def score_session(name: str, server: Server) -> dict[str, Any]:
     response_class=Response,
     responses={**SESSION_REJECTIONS, **_JPEG_BODY},
 )
-async def last_frame(name: str, server: Server) -> Response:
+async def last_frame(name: Name, server: Server) -> Response:
     """Return the last frame of a session as JPEG, for the live page."""
     frame = server.sessions.find(name).last_frame
     if frame is None:
@@ -91,7 +102,7 @@ async def last_frame(name: str, server: Server) -> Response:
 
 
 @router.delete("/v1/sessions/{name}", status_code=204, operation_id="close_session", responses=SESSION_REJECTIONS)
-async def close_session(name: str, server: Server) -> None:
+async def close_session(name: Name, server: Server) -> None:
     """Close a session and forget its frames."""
     server.sessions.close(server.sessions.find(name).id)
 
@@ -145,8 +156,16 @@ async def _reply(server: RewardServer, session: Session, message: Any, memory: M
     return {"error": "expected frames as a binary message, or the text `score`"}
 
 
-async def _append(server: RewardServer, session: Session, data: bytes, memory: MemoryShare) -> dict[str, Any]:
+async def _append(
+    server: RewardServer, session: Session, data: bytes, memory: MemoryShare, at: int | None = None
+) -> dict[str, Any]:
     frames = await server.decode_sent(data, partial(decode_frames, data, memory))
+    if at is not None:
+        if at > session.count:
+            raise RequestRejected(422, f"this session has {session.count} frames, so the next come at {session.count}")
+        frames = frames[session.count - at :]
+        if not len(frames):  # the answer to these was lost on its way
+            return await server.score_session(session) if session.scored == session.count else _described(session)
     due = session.is_score_due(len(frames))
     if due:  # before the append: a client that sends rejected frames again must not append them twice
         server.batcher.require_room(1)

@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.records import parse_json, parsed_bytes
-from rewardlab.core.trial import Answer, Failure, info_to_json
+from rewardlab.core.trial import Answer, Failure, info_to_json, trust_sentence
 from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.memory import MemoryBudget, MemoryShare
@@ -29,6 +29,7 @@ def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
     return {
         **result,
         "raw": answer.raw,
+        "trust": trust_sentence(answer.info) or None,
         "info": info_to_json(answer.info),
         "model": served.name,
         "fingerprint": served.fingerprint,
@@ -141,7 +142,9 @@ class RewardServer:
         (answer,) = await self.answers([episode])
         frames, progress = len(episode.clip), answer.get("progress")
         point = {"frames": frames, "progress": progress[-1] if progress else None}
-        session.curve.append(point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "info")})
+        session.curve.append(
+            point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "trust", "info")}
+        )
         del session.curve[:-_MOST_POINTS]
         return {**answer, "session": session.id, "frames": frames}
 

@@ -92,6 +92,8 @@ def _verified_row(row: Row, judged: JudgedRow) -> Row:
         for verdict in judged.verdicts
     ]
     made["verdicts"] = [*(before if isinstance(before, list) else ()), *given]
+    if "unvalidated" in made:
+        made["unvalidated"] = judged.level is None
     if judged.level is None:
         made |= {"rejected": f"people say: {judged.left_out}", "rejected_at": "verify"}
     if judged.level in (None, judged.row.level):

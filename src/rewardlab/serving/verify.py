@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from rewardlab.core.errors import PlanError, require_packages
+from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help, Seed
 from rewardlab.core.terminal import loading, one_line
-from rewardlab.data.row_listing import RowListing, list_rows
+from rewardlab.data import dataset_folder, split_camera
+from rewardlab.data.convert import data_convert
+from rewardlab.data.roboreward_rows import METADATA
+from rewardlab.data.row_listing import RowListing, list_rows, split_folders
 from rewardlab.data.safe_files import require_inside
 from rewardlab.models.remote import TOKEN_VARIABLE, read_token
 from rewardlab.serving.listening import PACKAGES, require_port
@@ -23,7 +27,7 @@ _PROBLEMS_SHOWN = 5
 
 
 def data_verify(
-    data: Annotated[str | Path, Help("dataset in the RoboReward layout: a folder with metadata.jsonl")],
+    data: Annotated[str | Path, Help("dataset folder or name; DATA@CAMERA chooses a camera")],
     *,
     verdicts: Annotated[Path | str | None, Help("SQLite file of the verdicts; default: DATA/verdicts.sqlite")] = None,
     overlap: Annotated[
@@ -40,8 +44,8 @@ def data_verify(
 ) -> "VerifiedSplit | None":
     """Serve a page on which people check the labels of a dataset, or write the split they have verified.
 
-    The page is served until SIGTERM or Ctrl-C. With `export` the split is written and returned. Needs the extra
-    `serve`.
+    A dataset in another layout than RoboReward's is copied once, into a folder here that holds the verdicts too. The
+    page is served until SIGTERM or Ctrl-C. With `export` the split is written and returned. Needs the extra `serve`.
 
     Examples:
         rewardlab data verify my-data
@@ -52,7 +56,7 @@ def data_verify(
         raise PlanError(f"overlap must be a fraction from 0 to 1, got {overlap}")
     require_packages("data verify", *PACKAGES, extra="serve")
     with loading(f"reading the rows of {data}"):
-        listing = list_rows(str(data))
+        listing = _rows_of(str(data))
         server = open_verification(listing, None if verdicts is None else Path(verdicts), overlap, seed)
     for problem in listing.problems[:_PROBLEMS_SHOWN]:
         print(one_line(f"left out {problem}"), flush=True)
@@ -70,11 +74,22 @@ def data_verify(
     from rewardlab.serving.verify_app import create_app
 
     token = read_token() or secrets.token_urlsafe(24)
-    rows = f"{len(listing.rows):,} rows of {data}"
+    rows = f"{len(listing.rows):,} rows of {listing.folder}"
     started = lambda url: print(one_line(f"verify {rows} at {url}/#token={token}"), flush=True)
     config = server_config(create_app(server, host, token), drain=_DRAIN_SECONDS, websockets=False)
     serve_until_stopped(config, host, port, started)
     return None
+
+
+def _rows_of(data: str) -> RowListing:
+    """Return the rows of a dataset; of one in another layout those of its copy, which is made where there is none."""
+    folder, camera = dataset_folder(data), split_camera(data)[1]
+    if (folder / METADATA).is_file() or split_folders(folder):
+        return list_rows(data)
+    copy = Path(f"{folder.name}-verify-{digest(str(folder.resolve()), camera)[:6]}")
+    if not copy.exists():
+        data_convert(data, copy, keep_duplicates=True)
+    return list_rows(str(copy))
 
 
 def open_verification(listing: RowListing, verdicts: Path | None, overlap: float, seed: int) -> "VerificationServer":

@@ -112,7 +112,7 @@ def load_distillation_teacher(path: str, device: str) -> Dinov2:
         model.load_state_dict({name: torch.from_numpy(value.astype(np.float32)) for name, value in weights.items()})
     except Exception as error:  # a file that is something else may raise anything
         raise PlanError(
-            f"{path} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/assemble_vlm.md"
+            f"{path} is not DINOv2 ViT-S/14: {error}; name a folder of transformers, or see docs/howto/assemble-vlm.md"
         ) from None
     model.to(device).eval().requires_grad_(False)
     return model

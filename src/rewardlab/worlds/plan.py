@@ -5,7 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from rewardlab.core.catalog import find
+from rewardlab.core.episode import DONE, LEVEL_STARTS, NOT_BEGUN, UNDER_WAY, Indices, Stage
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.edits import WORLD_EDITS
 
@@ -78,6 +82,13 @@ class RecordedEpisode:
 
     rows: tuple[Row, ...]
     seconds: dict[str, float]
+
+
+def stage_of(instruction: str, progress: NDArray[np.float64], steps: Indices) -> Stage:
+    """Return a stage at these steps, from its own progress at every step; it is under way from level 2 on."""
+    begun = np.maximum.accumulate(progress >= LEVEL_STARTS[0])
+    reached = np.where(progress == 1, DONE, np.where(begun, UNDER_WAY, NOT_BEGUN))
+    return Stage(instruction, tuple(reached[steps].tolist()))
 
 
 @dataclass(frozen=True)

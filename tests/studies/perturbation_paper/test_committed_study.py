@@ -13,7 +13,7 @@ from rewardlab.studies.perturbation_paper.measured import open_study
 COMMITTED = Path(__file__).parents[3] / "results" / "robustness"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 WHOLE = re.compile(r"-?\d+")
-LAST_DIGITS = 2e-3  # by which processors may differ
+LAST_DIGITS = 5e-3  # by which processors may differ: a recall at a threshold moves in steps
 
 
 @pytest.fixture(scope="module")

@@ -54,8 +54,7 @@ class LocalWorker:
 class LocalEngine:
     """Work in the command itself, one thing after the other: for a debugger, and where processes cannot be started.
 
-    A model of the catalog that hangs or crashes takes the command with it; one from outside has its own process here
-    too.
+    A model that hangs or crashes takes the command with it, and one from outside can change what others compute.
     """
 
     cores = 1

@@ -1,6 +1,7 @@
 """One HTTP server: kept connections, retries, bounded bodies; imports httpx2."""
 
 import asyncio
+import logging
 import re
 import threading
 import time
@@ -13,6 +14,7 @@ from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
 from http.cookiejar import CookieJar
+from itertools import count
 from typing import Any, TypeVar
 
 import httpx2
@@ -21,6 +23,7 @@ from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
+from rewardlab.models.contract import CONNECT_SECONDS
 
 NO_ENCODING = {"accept-encoding": "identity"}  # nothing is decompressed here, so nothing can grow on the way in
 _ERROR_BYTES = 64_000  # of the body of an error that are read; its message stands at the beginning
@@ -59,6 +62,7 @@ async def _read_up_to(response: httpx2.Response, most: int) -> bytes:
 Result = TypeVar("Result")
 
 _FIRST_DELAY, _MAX_DELAY = 0.5, 20.0  # seconds between two attempts; doubled each time
+_ANSWERED = {200, 201, 204}
 _RETRIED_STATUSES = {408, 409, 425, 429, 500, 502, 503, 504, 529}
 _FATAL_STATUSES = {301, 302, 303, 307, 308, 401, 402, 403, 404, 405}  # another episode would fare no better
 _FATAL_MESSAGES = {  # what some servers say of an empty account, a wrong key or a wrong model
@@ -66,17 +70,22 @@ _FATAL_MESSAGES = {  # what some servers say of an empty account, a wrong key or
     400: re.compile(r"api[ _-]?key|not a valid model|model .{0,80}(not found|not exist)", re.IGNORECASE),
     500: re.compile(r"(image|video) input is not supported"),  # llama.cpp with a model of text alone
 }
+_REPORT_SECONDS = 1.0
 _MAX_MESSAGE = 400  # letters of what a server says that are kept
 _MIN_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
 
 
 @dataclass(frozen=True)
 class RetryPolicy:
-    """Limits of requests to a server: concurrent requests, attempts beyond the first, seconds for one attempt."""
+    """Limits of requests to a server: concurrent requests, attempts beyond the first, seconds for one attempt.
+
+    A server that was never reached and refuses connections is given up after `connect_seconds`.
+    """
 
     concurrency: int = 32
     retries: int = 6
     timeout: float = 60.0
+    connect_seconds: float = CONNECT_SECONDS
 
 
 @dataclass(frozen=True)
@@ -85,8 +94,9 @@ class Request:
 
     url: str
     name: str  # seeds the jitter of the waiting times
-    body: bytes | None = None  # None asks with GET
+    body: bytes | None = None
     content_type: str = "application/json"
+    method: str = ""  # default: GET without a body, POST with one
     sent: Callable[[], None] = lambda: None
     refused: Callable[[], None] = lambda: None
 
@@ -96,6 +106,14 @@ class RejectedRequest(ModelError):
 
     def __init__(self, status: int, said: str) -> None:
         super().__init__(f"the server answered {status}: {said}")
+        self.status = status
+
+
+class FatalStatus(StopRun):
+    """The server answered with a status after which no other request would fare better."""
+
+    def __init__(self, status: int, said: str) -> None:
+        super().__init__(said)
         self.status = status
 
 
@@ -109,12 +127,14 @@ class _TransientError(Exception):
         stops: bool = False,
         unreadable: bool = False,
         broken: bool = False,
+        refused: bool = False,
         wait: float | None = None,
     ) -> None:
         super().__init__(why)
         self.stops = stops
         self.unreadable = unreadable
         self.broken = broken  # status 500
+        self.refused = refused  # no connection was made
         self.wait = wait  # what the server asks for, in seconds
 
 
@@ -132,6 +152,8 @@ class HttpClient:
         self._client = httpx2.AsyncClient(limits=limits, headers=headers, cookies=NoCookies(), timeout=None)
         weakref.finalize(self, _close, self._client).atexit = False
         self._understood = understood  # whether an answer of the server was ever read
+        self._reached = False  # whether the server ever answered anything
+        self._told = 0.0  # when a retry was last reported
         self._not_before = 0.0  # when a server asks for a pause every request waits, not only the one that was told
 
     def redact(self, text: str) -> str:
@@ -151,8 +173,8 @@ class HttpClient:
         """
         rng = rng_for(0, "waiting", request.name)
         fault = _TransientError("there was no time left to ask")
-        said = ""
-        for attempt in range(self._policy.retries + 1):
+        said, begun = "", time.monotonic()
+        for attempt in count():
             await asyncio.sleep(max(0.0, min(self._not_before, deadline) - time.monotonic()))
             if time.monotonic() >= deadline:
                 break
@@ -167,8 +189,14 @@ class HttpClient:
                 fault = error
             wait = min(_FIRST_DELAY * 2**attempt, _MAX_DELAY) * (0.5 + rng.random())
             wait = wait if fault.wait is None else fault.wait + 0.1 * wait
-            if attempt == self._policy.retries or time.monotonic() + wait > deadline:
+            spent = attempt >= self._policy.retries
+            if fault.refused and not self._reached:
+                asked_to_wait = self._policy.connect_seconds > CONNECT_SECONDS
+                late = time.monotonic() + wait > begun + self._policy.connect_seconds
+                spent = late or (spent and not asked_to_wait)
+            if spent or time.monotonic() + wait > deadline:
                 break
+            self._report_retry(str(fault), attempt + 1)
             if fault.wait is not None:
                 self._not_before = time.monotonic() + fault.wait
             await asyncio.sleep(wait)
@@ -177,21 +205,31 @@ class HttpClient:
             said = str(fault)
         raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)))
 
+    def _report_retry(self, why: str, attempt: int) -> None:
+        """Warn that a request is sent again; once a second at most, for many requests fail together."""
+        if time.monotonic() - self._told > _REPORT_SECONDS and self._reached:
+            self._told = time.monotonic()
+            logging.getLogger("rewardlab").warning(
+                "%s; retrying (%d of %d)", self.excerpt(why), attempt, self._policy.retries
+            )
+
     async def _attempt(self, request: Request, deadline: float) -> bytes:
         seconds = min(self._policy.timeout, deadline - time.monotonic())
         method, headers = ("GET", {}) if request.body is None else ("POST", {"content-type": request.content_type})
-        sent = self._client.stream(method, request.url, content=request.body, headers=headers)
+        sent = self._client.stream(request.method or method, request.url, content=request.body, headers=headers)
         try:
             async with asyncio.timeout(seconds), sent as response:
-                if response.status_code == 200:
+                self._reached = True
+                if response.status_code in _ANSWERED:
                     return await read_answer(response)
                 said = (await _read_up_to(response, _ERROR_BYTES))[:_ERROR_BYTES].decode("utf-8", "replace")
         except TimeoutError:
+            self._reached = True
             raise _TransientError(f"no answer within {seconds:.0f} s") from None
         except (httpx2.ConnectError, httpx2.UnsupportedProtocol) as error:
             request.refused()
             why = f"cannot connect to {request.url} ({error}); is the server running, and the address right?"
-            raise _TransientError(why, stops=True) from None
+            raise _TransientError(why, stops=True, refused=True) from None
         except httpx2.RequestError as error:
             raise _TransientError(f"the connection broke: {type(error).__name__} {error}") from None
         request.refused()
@@ -207,7 +245,7 @@ class HttpClient:
         said = self.excerpt(message)
         fatal = _FATAL_MESSAGES.get(status)
         if status in _FATAL_STATUSES or (fatal and fatal.search(body[:2000])):
-            return StopRun(f"{url} answered {status}: {said}; {self._hint}")
+            return FatalStatus(status, f"{url} answered {status}: {said}; {self._hint}")
         if status in _RETRIED_STATUSES:
             limited = status == 429
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")

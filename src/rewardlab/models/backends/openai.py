@@ -312,7 +312,8 @@ class OpenAIEndpoint:
     def _client(self) -> "HttpClient":
         from rewardlab.models.backends.http_client import HttpClient, RetryPolicy
 
-        policy = RetryPolicy(self._options.concurrency, self._options.retries, self._options.timeout)
+        chosen = self._options
+        policy = RetryPolicy(chosen.concurrency, chosen.retries, chosen.timeout, self._budget.connect_seconds)
         hint = f"check the model's name, the address, and the key in {self._options.key_env}"
         return HttpClient(policy, self._key, hint)
 

@@ -8,9 +8,10 @@ import stat
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.settings import Help
 from rewardlab.models.contract import (
     Budget,
     ModelEntry,
@@ -47,33 +48,42 @@ def read_facts(path: Path) -> Any:
 
 def _name(string: ModelString, variant: str, caveat: str) -> NamedModel:
     """Name a variant that ships, or `pocket:FOLDER/VARIANT`, as `rewardlab train pocket` writes it."""
-    read_arguments(string.name, lambda: None, string.options)
+    device = str(read_arguments(string.name, _options, string.options).get("device", "cpu"))
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise PlanError(f"option device must be cpu, cuda or cuda:N, got {device!r}")
     stem = Path(string.argument) if string.argument else WEIGHTS / variant
     word_vectors, image_encoder, *others = files = variant_files(stem)
     missing = [path for path in files if not os.path.exists(path)]  # pathlib fails on long names
     if missing:
         raise PlanError(f"no pocket is at {stem}: {missing[0]} is missing; name it as FOLDER/VARIANT, without ending")
-    precision = choose_precision(stem)
+    precision = choose_precision(stem) if device == "cpu" else "float32"
     encoder = int8_image_encoder(stem) if precision == "int8" else image_encoder
     optional = (familiar_images(stem),) if familiar_images(stem).exists() else ()
     try:
         tasks = read_facts(others[-1])["trained_tasks"]
     except (OSError, ValueError, KeyError, TypeError):  # what is wrong with them is said when the model is loaded
         tasks = ()
+    numeric = {"precision": precision} | ({} if device == "cpu" else {"device": "cuda"})
     return NamedModel(
-        canonical_name(string, ()),
-        identity("pocket", {"precision": precision}, *map(path_digest, (word_vectors, encoder, *others, *optional))),
+        canonical_name(string, () if device == "cpu" else (("device", device),)),
+        identity("pocket", numeric, *map(path_digest, (word_vectors, encoder, *others, *optional))),
         False,
-        partial(_build, stem, precision),
+        partial(_build, stem, precision, device),
         caveat="" if string.argument else caveat,
         trained_tasks=tuple(map(str, tasks)) if isinstance(tasks, list) else (),
     )
 
 
-def _build(stem: Path, precision: "Precision", _budget: Budget) -> RewardModel:
+def _options(
+    device: Annotated[str, Help("where it runs: cpu, by onnxruntime; cuda or cuda:N, by torch")] = "cpu",
+) -> None:
+    """The options of a variant."""
+
+
+def _build(stem: Path, precision: "Precision", device: str, _budget: Budget) -> RewardModel:
     from rewardlab.models.pocket.inference import open_pocket
 
-    return open_pocket(stem, precision)
+    return open_pocket(stem, precision, device)
 
 
 _SIMULATION_ONLY = (

@@ -7,7 +7,7 @@ import unicodedata
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, lru_cache
 from itertools import chain
 from pathlib import Path
@@ -17,10 +17,9 @@ import cv2
 import numpy as np
 import xxhash
 from numpy.typing import NDArray
-from scipy.special import log_softmax, softmax
 
 from rewardlab.core.episode import Episode, Frames, GrowingClip, show_only
-from rewardlab.core.errors import ModelError
+from rewardlab.core.errors import ModelError, require_packages
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.pocket import (
     INT8_VARIABLE,
@@ -157,14 +156,28 @@ class NoveltyCalibration:
 
 def calibration_features(logits: Doubles, novelty: Doubles) -> Doubles:
     """Return the inputs of the linear map: log-probabilities, log novelty, and their products, (n, FEATURES)."""
-    log_probs = np.maximum(log_softmax(logits, axis=1), _LEAST_LOG_PROB)
+    log_probs = np.maximum(_log_softmax(logits), _LEAST_LOG_PROB)
     log_novelty = np.log(np.maximum(novelty, _LEAST_NOVELTY))[:, None]
     return np.hstack([log_probs, log_novelty, log_probs * log_novelty])
 
 
 def mapped_probabilities(features: Doubles, weight: Doubles, bias: Doubles) -> Doubles:
     """Return the probabilities (n, 5) that a linear map gives to features (n, FEATURES)."""
-    probs: Doubles = softmax(features @ weight + bias, axis=1)
+    return _softmax(features @ weight + bias)
+
+
+# As in scipy.special, which takes longer to load than a clip to score.
+
+
+def _log_softmax(logits: Doubles) -> Doubles:
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    log_probs: Doubles = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
+    return log_probs
+
+
+def _softmax(logits: Doubles) -> Doubles:
+    weights = np.exp(logits - logits.max(axis=1, keepdims=True))
+    probs: Doubles = weights / weights.sum(axis=1, keepdims=True)
     return probs
 
 
@@ -244,12 +257,17 @@ Array = NDArray[Any]
 
 
 class ParallelOnnxSession:
-    """Runs a graph on rows: up to `together` in one run on a few cores, more in parts of up to `most`, one per core."""
+    """Runs a graph on rows: up to `together` in one run on a few cores, more in parts of up to `most`, one per core.
 
-    def __init__(self, path: str, together: int, most: int) -> None:
+    On a GPU parts of `most` rows follow each other.
+    """
+
+    def __init__(self, path: str, together: int, most: int, device: str = "cpu") -> None:
         self.path, self.together, self.most = path, together, most
         self.threads = int(os.environ.get("OMP_NUM_THREADS") or 0) or os.cpu_count() or 1
-        self.whole = _session(path, min(self.threads, _THREADS_OF_ONE_RUN))
+        self.on_gpu = device != "cpu"
+        few = min(self.threads, _THREADS_OF_ONE_RUN)
+        self.whole = _torch_graph(path, device) if self.on_gpu else _session(path, few)
 
     @cached_property
     def part(self) -> Any:
@@ -260,6 +278,8 @@ class ParallelOnnxSession:
         """Return the outputs of each part; `inputs` prepares a slice of the rows, in the thread that runs them."""
         if rows <= self.together:
             return [self.whole.run(None, inputs(slice(0, rows)))]
+        if self.on_gpu:
+            return [self.whole.run(None, inputs(slice(at, at + self.most))) for at in range(0, rows, self.most)]
         size, run = min(self.most, -(-rows // self.threads)), self.part.run
         parts = [slice(at, at + size) for at in range(0, rows, size)]
         return list(_pool(os.getpid(), self.threads).map(lambda part: run(None, inputs(part)), parts))
@@ -269,6 +289,17 @@ class ParallelOnnxSession:
 def _pool(_process: int, threads: int) -> ThreadPoolExecutor:
     """Return this process's threads; the process id is part of the cache key, since a fork has no threads."""
     return ThreadPoolExecutor(threads, "rewardlab pocket")
+
+
+def _torch_graph(path: str, device: str) -> Any:
+    require_packages("pocket on a GPU", "torch", "onnx", extra="train")
+    import torch
+
+    if not torch.cuda.is_available():
+        raise ModelError(f"device {device} was asked for, and torch sees no CUDA device here; leave out device")
+    from rewardlab.models.pocket.torch_graph import TorchGraph
+
+    return TorchGraph(path, device)
 
 
 def _session(path: str, threads: int) -> Any:
@@ -293,6 +324,7 @@ _SET_COVERAGE = 0.9  # coverage for which the conformal threshold was fitted
 _CACHED_BYTES = 1 << 27  # of image tokens that are kept
 _ENCODER_BATCH = 64  # most frames in one run of the graph
 _CLIP_BATCH = 64  # most clips
+_GPU_BATCH = 512  # most frames in one run on a GPU
 _MAX_SIDE = 1024  # pixels
 _FRAME_SEED = secrets.randbits(64)  # of the frame hashes: secret, so that nobody can construct a collision
 _BLANK_STD = 1.0  # standard deviation of pixel values under which a frame is blank
@@ -319,6 +351,10 @@ class PocketRewardModel:
     temporal_encoder: ParallelOnnxSession
     precision: Precision = "float32"  # of the image encoder
     token_cache: "OrderedDict[FrameKey, Floats]" = field(default_factory=OrderedDict, repr=False)
+
+    def __repr__(self) -> str:
+        name = Path(self.temporal_encoder.path).name.partition(".")[0]
+        return f"PocketRewardModel({name}, {self.precision}, {self.frames} frames)"
 
     @cached_property
     def frames(self) -> int:
@@ -374,27 +410,39 @@ class PocketRewardModel:
         probs = calibration.probabilities(logits[last].astype(np.float64), novelty)
         flags = self._flags(tokens, texts, novelty, still)
         return [
-            self._score(progress[i][: len(clip)], probs[i], float(novelty[i]), flags[i], length)
+            self._score(
+                progress[i][: len(clip)], probs[i], replace(flags[i], novelty=round(float(novelty[i]), 4)), length
+            )
             for i, (clip, length) in enumerate(zip(tokens, lengths, strict=True))
         ]
 
     def _flags(
         self, tokens: Sequence[Sequence[Floats]], texts: list[str], novelty: Doubles, still: list[bool]
-    ) -> list[bool | None]:
+    ) -> list[ScoreInfo]:
         """Tell of each clip whether its pictures or its words are unlike training, or whether it is a still picture."""
         above, familiar = self.settings.unfamiliar_above, self.settings.familiar_images
         if above is None:
-            return [None] * len(tokens)
+            return [ScoreInfo()] * len(tokens)
         if familiar is None:
             distance = novelty
         else:
             distance = image_ood_score(np.stack([mean_image_token(clip) for clip in tokens]), familiar)
-        return [
-            bool(far > above) or unmoved or self.vocabulary.known_share(text) < _LEAST_KNOWN
-            for far, text, unmoved in zip(distance, texts, still, strict=True)
-        ]
+        found = []
+        for far, text, unmoved in zip(distance.tolist(), texts, still, strict=True):
+            unread = self.vocabulary.known_share(text) < _LEAST_KNOWN
+            why = "a still picture" if unmoved else "an instruction of unknown words" if unread else None
+            why = None if far > above else why  # the distance is reason enough
+            found.append(
+                ScoreInfo(
+                    unfamiliar=far > above or why is not None,
+                    training_distance=round(far, 4),
+                    distance_limit=above,
+                    unfamiliar_because=why,
+                )
+            )
+        return found
 
-    def _score(self, progress: Floats, probs: Doubles, novelty: float, unfamiliar: bool | None, length: int) -> Score:
+    def _score(self, progress: Floats, probs: Doubles, info: ScoreInfo, length: int) -> Score:
         level = int(np.searchsorted(probs.cumsum(), 0.5)) + 1
         prediction_set = tuple(index + 1 for index, p in enumerate(probs) if p >= self.settings.conformal)
         sigmoid = 1 / (1 + np.exp(-progress.astype(np.float64)))
@@ -403,11 +451,10 @@ class PocketRewardModel:
             float(min(level, 5)),
             tuple(probs.tolist()),
             tuple(per_frame.tolist()),
-            info=ScoreInfo(
+            info=replace(
+                info,
                 prediction_set=prediction_set or (min(level, 5),),
                 set_coverage=_SET_COVERAGE,
-                novelty=round(novelty, 4),
-                unfamiliar=unfamiliar,
                 precision=None if self.precision == "float32" else self.precision,
             ),
         )
@@ -470,8 +517,11 @@ class StreamingScorer:
         return self.model.predict([clip], [self.instruction], [len(clip)], [still])[0]
 
 
-def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardModel:
-    """Load a variant, in the precision of this processor unless one is given; OMP_NUM_THREADS limits its threads."""
+def open_pocket(stem: Path, precision: Precision | None = None, device: str = "cpu") -> PocketRewardModel:
+    """Load a variant, in the precision of this processor unless one is given; OMP_NUM_THREADS limits its threads.
+
+    On a device other than the processor torch runs it.
+    """
     word_vectors, image_encoder, temporal_encoder, familiar_states, settings = variant_files(stem)
     values = _read_settings(settings, load_training_embeddings(familiar_states), familiar_images(stem))
     here = choose_precision(stem)
@@ -482,8 +532,9 @@ def open_pocket(stem: Path, precision: Precision | None = None) -> PocketRewardM
         )
     precision = precision or here
     encoder_file = int8_image_encoder(stem) if precision == "int8" else image_encoder
-    frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=_ENCODER_BATCH)
-    clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH)
+    many = _GPU_BATCH if device != "cpu" else _ENCODER_BATCH
+    frame_graph = ParallelOnnxSession(str(encoder_file), together=CLIP_FRAMES, most=many, device=device)
+    clip_graph = ParallelOnnxSession(str(temporal_encoder), together=1, most=_CLIP_BATCH, device=device)
     shapes, width = [output.shape for output in clip_graph.whole.get_outputs()], values.calibration.familiar.shape[1]
     if len(shapes) != 3 or shapes[2][-1] != width:  # its states could not be compared with the training states
         raise ModelError(

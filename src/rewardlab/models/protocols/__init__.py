@@ -219,18 +219,22 @@ PARSERS: dict[str, Callable[[str], Answer]] = {"strict": strict, "helm": helm, "
 
 # Prompts of published models and protocols, word for word: a model answers well only to its own.
 
-# teetone/RoboReward-4B and -8B (CC-BY-4.0), the prompt of their model cards and of `robometer/evals/baselines/
-# roboreward.py` in robometer (MIT).
-_ROBOREWARD = """\
-Given the task, assign a discrete progress score reward (1,2,3,4,5) for the robot in the video in the format: \
-ANSWER: <score>
+# The rubric of RoboReward (section A.2.2), which grades clips here and writes negatives in `augmentation`.
+PROGRESS_RUBRIC = """\
 Rubric for end-of-episode progress (judge only the final state without time limits):
 1 - No Success: Final state shows no goal-relevant change for the command.
 2 - Minimal Progress: Final state shows a small but insufficient change toward the goal.
 3 - Partial Completion: The final state shows good progress toward the goal but violates more than one requirement \
 or a major requirement.
 4 - Near Completion: Final state is correct in region and intent but misses a single minor requirement.
-5 - Perfect Completion: Final state satisfies all requirements.
+5 - Perfect Completion: Final state satisfies all requirements."""
+
+# teetone/RoboReward-4B and -8B (CC-BY-4.0), the prompt of their model cards and of `robometer/evals/baselines/
+# roboreward.py` in robometer (MIT); the paper prints its rubric alone.
+_ROBOREWARD = f"""\
+Given the task, assign a discrete progress score reward (1,2,3,4,5) for the robot in the video in the format: \
+ANSWER: <score>
+{PROGRESS_RUBRIC}
 
 Task: """
 

@@ -35,16 +35,21 @@ _WRITING = {
 )
 def mirror(episode: Episode, _axis: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """Picture and words are mirrored, so left is right in both; a mirror has no strength: all severities are alike."""
-    text = episode.instruction
+    flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
+    words = mirrored_words(episode.instruction)
+    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=words), "same")
+
+
+def mirrored_words(text: str) -> str:
+    """Return an instruction for the world in a mirror; raises NotApplicable where its words allow none."""
     if _NO_SIDE.search(text) or re.search(r"anti-?clockwise|counter-clockwise", text, re.IGNORECASE):
         raise NotApplicable(f"left or right may mean something else than a side in {text!r}")
     if written := _WRITING.intersection(words_of(text)):
         raise NotApplicable(f"the instruction is about writing ({sorted(written)[0]!r}), unreadable in a mirror")
-    flipped = np.ascontiguousarray(episode.frames[:, :, ::-1])
 
     def other_side(match: re.Match[str]) -> str:
         word = match.group()
         other = _OPPOSITE[word.lower()]
         return other.upper() if word.isupper() else other.capitalize() if word[0].isupper() else other
 
-    return PerturbedEpisode(replace(with_frames(episode, flipped), instruction=_SIDES.sub(other_side, text)), "same")
+    return _SIDES.sub(other_side, text)

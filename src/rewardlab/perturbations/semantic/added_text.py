@@ -5,9 +5,9 @@ from functools import partial
 
 from numpy.random import Generator
 
+from rewardlab.core.instructions.parser import as_sentence, capitalised, inside_sentence, words_of
 from rewardlab.core.seeding import pick
 from rewardlab.perturbations.contract import on_instruction
-from rewardlab.perturbations.semantic.instruction_parser import as_sentence, capitalised, inside_sentence, words_of
 
 _COURTESIES = ("if you do not mind", "when you have a moment", "if it is not too much trouble")
 _GREETINGS = ("Hello there, I need a hand with something.", "Good morning, I have a small request.")

@@ -1,12 +1,23 @@
 """Negated, extended, vague, or another task."""
 
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 
 from numpy.random import Generator
 
 from rewardlab.core.episode import Episode, Label
 from rewardlab.core.errors import NotApplicable
+from rewardlab.core.instructions.comparison import FUNCTION_WORDS, in_common, surely_differ
+from rewardlab.core.instructions.parser import (
+    Clause,
+    Command,
+    NounPhrase,
+    PrepPhrase,
+    gerund,
+    parse,
+    words_of,
+    write_if_changed,
+)
 from rewardlab.perturbations.contract import (
     Episodes,
     PerturbedEpisode,
@@ -17,19 +28,6 @@ from rewardlab.perturbations.contract import (
     require_known_success,
     with_unknown_label,
 )
-from rewardlab.perturbations.semantic.instruction_parser import (
-    DETERMINERS,
-    PRONOUNS,
-    Clause,
-    Command,
-    NounPhrase,
-    PrepPhrase,
-    gerund,
-    parse,
-    words_of,
-    write_if_changed,
-)
-from rewardlab.perturbations.semantic.lexicon import COLOUR_CONTRASTS, NOUNS, VAGUE_NOUNS, VERBS, find_noun
 
 _SMALL_OBJECTS = ("a paper clip", "a coin", "a rubber band", "a postage stamp")
 _BIG_STEPS = ("fill a bucket with sand", "hang a scarf on a hook", "set up a chess board", "wrap a present in paper")
@@ -38,14 +36,6 @@ _NONSENSE = (
     "paint the silence with seven loud triangles",
     "unwonder the mimsy borogoves",
 )
-_FUNCTION_WORDS = {
-    *DETERMINERS,
-    *("to", "in", "into", "on", "onto", "of", "from", "out", "up", "down", "and", "then", "with", "under", "at"),
-    *("left", "right", "over", "off", "inside", "by", "for", "next", "top", "front", "behind", "near", "using"),
-    *PRONOUNS,
-}
-_VERBS_ONLY = {word for verb in VERBS for word in verb.split()} - {word for noun in NOUNS for word in noun.split()}
-
 _changed_goal = partial(on_episode, "semantic", channel="instruction", label="changes", expect="relabel")
 
 
@@ -57,6 +47,8 @@ _changed_goal = partial(on_episode, "semantic", channel="instruction", label="ch
 def negation(episode: Episode, style: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The goal is negated, so what reached it now fails and doing nothing succeeds; negated twice, it is the goal."""
     command = parse(episode.instruction)
+    if style == "explicit" and " until " in command.text:
+        raise NotApplicable("'do not ... until' asks to wait: an instruction without 'until' can be negated")
     doing = command.join([clause.with_verb_form(gerund(clause.verb)) for clause in command.clauses])
     texts = {
         "explicit": f"do not {command.text}",
@@ -71,7 +63,7 @@ def negation(episode: Episode, style: str, _rng: Generator, _dataset: Episodes) 
         return PerturbedEpisode(replace(negated, label=Label(1, False)), "relabel")
     if episode.label.level == 1 and not episode.label.success:
         return PerturbedEpisode(replace(negated, label=Label(5, True)), "relabel")
-    raise NotApplicable("a negated instruction has a known label only where nothing or all of it was done")
+    raise NotApplicable("it needs a clip of which the label says that nothing or all of the task was done")
 
 
 @_changed_goal(
@@ -90,7 +82,7 @@ def added_requirement(
     body = episode.instruction.strip()
     bare = body.rstrip(".!")
     if not bare:
-        raise NotApplicable("there is no instruction to add to")
+        raise NotApplicable("it needs an instruction to add to")
     more = f"then {' and '.join(steps)}" if steps else f"and leave {' and '.join(objects)} beside the robot"
     text = f"{bare}, {more}{body[len(bare) :]}"
     level = _NEAR_MISS.get(counts)
@@ -106,7 +98,7 @@ _NEAR_MISS = {(1, 0): 4, (2, 0): 3, (0, 1): 3}
 
 def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[str]:
     """Return the extras in a drawn order, those that share a word with the instruction last."""
-    said = words_of(episode.instruction) - _FUNCTION_WORDS
+    said = words_of(episode.instruction) - FUNCTION_WORDS
     drawn = [extras[int(i)] for i in rng.permutation(len(extras))]
     return sorted(drawn, key=lambda extra: bool(said & words_of(extra)))
 
@@ -117,6 +109,7 @@ def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[s
     based_on="Robometer confusion matrix",
     randomness="per_clip",
     uses_dataset=True,
+    version=2,
 )
 def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The video is judged against the instruction of another task: nothing of it was done."""
@@ -129,9 +122,11 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
     others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, pool)})
     start = int(draw * len(others))
     # Walking on from a drawn place asks only a few of many thousand episodes.
-    chosen = next((text for text in others[start:] + others[:start] if _surely_differ(text, episode.instruction)), None)
+    chosen = next((text for text in others[start:] + others[:start] if surely_differ(text, episode.instruction)), None)
     if chosen is None:
-        raise NotApplicable(f"no clearly different task in the {pool}")
+        raise NotApplicable(
+            f"no clearly different task in the {pool}: it needs one with other objects, known to the lexicon"
+        )
     return relabel_as_undone(episode, chosen)
 
 
@@ -145,6 +140,7 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
     label="changes",
     expect="lower",
     uses_dataset=True,
+    version=2,
 )
 def instruction_swap(episode: Episode, common: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
     """The video is judged against another instruction of its own source, ever closer to its own."""
@@ -154,38 +150,10 @@ def instruction_swap(episode: Episode, common: str, rng: Generator, dataset: Epi
         parse(own)  # says what it cannot parse
     others = sorted({other.instruction for other in dataset if _may_swap_with(other, episode, "same subset")})
     drawn = (others[place] for place in rng.permutation(len(others)))
-    chosen = next((text for text in drawn if _in_common(own, text, common)), None)
+    chosen = next((text for text in drawn if in_common(own, text, common)), None)
     if chosen is None:
-        raise NotApplicable(f"no other instruction of its source has {common} in common with it")
+        raise NotApplicable(f"its source needs another instruction that has {common} in common with it")
     return expect_lower(episode, chosen)
-
-
-def _in_common(own: str, other: str, common: str) -> bool:
-    """Tell whether this is what two instructions have in common, and that the rest differs."""
-    if common == "no object":
-        return _differ(own, other)
-    first, second = _last_act(own), _last_act(other)
-    if first is None or second is None:
-        return False
-    one, two = VERBS[first.verb], VERBS[second.verb]
-    same_verb = first.verb == second.verb or second.verb in one.synonyms or first.verb in two.synonyms
-    same_object = (first.object.adjectives, first.object.noun) == (second.object.adjectives, second.object.noun)
-    if common == "verb":
-        return same_verb and _differ(first.object.noun, second.object.noun)
-    if common == "object":
-        leads_elsewhere = (one.result, one.state) != (two.result, two.state) or one.opposite == second.verb
-        return same_object and not same_verb and leads_elsewhere
-    return same_verb and same_object and _differ(first.where, second.where)
-
-
-@cache
-def _last_act(text: str) -> Clause | None:
-    """Return what is done last, with the object that it names by a pronoun; None where the parser does not know."""
-    try:
-        *before, last = parse(text).clauses
-    except NotApplicable:
-        return None
-    return replace(last, object=before[0].object) if before and last.object.noun in PRONOUNS else last
 
 
 def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
@@ -203,31 +171,6 @@ def _may_swap_with(other: Episode, episode: Episode, pool: str) -> bool:
     return not near or (pool == "whole dataset" and is_known_success(episode.label))
 
 
-def _surely_differ(one: str, other: str) -> bool:
-    """Tell whether two instructions each name a known object, and neither may be a part or a kind of the other's."""
-    return all(any(map(find_noun, _nouns_in(text))) for text in (one, other)) and _differ(one, other)
-
-
-def _differ(one: str, other: str) -> bool:
-    """Tell whether two texts name no common object, nor one that is known as a part or a kind of the other's."""
-    first, second = _nouns_in(one), _nouns_in(other)
-    if not (first and second) or (first | second) & VAGUE_NOUNS:
-        return False
-    return not (first & (second | _synonyms_and_hypernyms(second)) or second & _synonyms_and_hypernyms(first))
-
-
-@cache
-def _nouns_in(text: str) -> frozenset[str]:
-    words = words_of(text) - _FUNCTION_WORDS - _VERBS_ONLY - set(COLOUR_CONTRASTS)
-    return frozenset(word[:-1] if find_noun(word) and word not in NOUNS else word for word in words)
-
-
-def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
-    known = [noun for noun in map(find_noun, nouns) if noun]
-    names = [name for noun in known for name in (*noun.synonyms, noun.hypernym)]
-    return {word for name in names for word in name.split()} - {"piece", "of"}
-
-
 # A semantic perturbation that leaves out what tells objects and locations apart.
 
 
@@ -239,25 +182,26 @@ def _synonyms_and_hypernyms(nouns: frozenset[str]) -> set[str]:
     based_on="CheckList, COLOSSEUM distractors",
     label="unknown",
     expect="undefined",
+    version=2,
 )
 def ambiguous_reference(episode: Episode, unsaid: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The instruction no longer says which object or where; the answer should become less sure."""
     text = "do it" if unsaid == "everything" else _say_less(parse(episode.instruction), unsaid)
     if text.lower() == episode.instruction.strip().lower():
-        raise NotApplicable(f"{text!r} already leaves everything open")
+        raise NotApplicable(f"it needs something to leave out, and {text!r} already leaves everything open")
     return with_unknown_label(replace(episode, instruction=text), "undefined")
 
 
 def _say_less(command: Command, unsaid: str) -> str:
     plain = command.map_noun_phrases(lambda noun_phrase: replace(noun_phrase, adjectives=()))
     if unsaid == "adjectives":
-        return write_if_changed(command, plain.text, "there is no adjective to leave out")
+        return write_if_changed(command, plain.text, "it needs an adjective that can be left out")
     if unsaid == "adjectives and places":
         bare = plain.map_clauses(lambda clause: Clause(clause.verb, replace(clause.object, modifiers=())))
-        return write_if_changed(command, bare.text, "there is no location to leave out", weaker=plain.text)
+        return write_if_changed(command, bare.text, "it needs a location that can be left out", weaker=plain.text)
     it = NounPhrase("", (), "it")
     vague = command.map_clauses(lambda clause: Clause(clause.verb, it, _vague_phrases(clause.prep_phrases)))
-    return write_if_changed(command, vague.text, "it names no object")
+    return write_if_changed(command, vague.text, "it needs the name of an object")
 
 
 def _vague_phrases(phrases: tuple[PrepPhrase, ...]) -> tuple[PrepPhrase, ...]:

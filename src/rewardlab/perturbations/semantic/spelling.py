@@ -9,25 +9,21 @@ from itertools import accumulate
 from numpy.random import Generator
 
 from rewardlab.core.errors import NotApplicable
+from rewardlab.core.instructions.lexicon import REAL_WORDS
+from rewardlab.core.instructions.spelling import (
+    DIGITS,
+    LOOKALIKES,
+    NEIGHBOURING_KEYS,
+    SPELLED_NUMBER,
+    SPELLINGS,
+    digits_of,
+    words_of_number,
+)
 from rewardlab.perturbations.contract import on_instruction
-from rewardlab.perturbations.semantic.lexicon import REAL_WORDS
 
 Letters = list[str]  # one entry per character of the original word; an edit may empty it or lengthen it
 EditCount = tuple[int, float]  # so many edits at least, and one for this share of the words
 PossibleEdits = Callable[[Letters, int, float], list[Letters]]  # what may become of a word by an edit at one place
-
-_NEIGHBOURS = {
-    "q": "wa", "w": "qes", "e": "wrd", "r": "etf", "t": "ryg", "y": "tuh", "u": "yij", "i": "uok", "o": "ipl",
-    "p": "ol", "a": "qsz", "s": "awdx", "d": "sefc", "f": "drgv", "g": "fthb", "h": "gyjn", "j": "hukm",
-    "k": "jil", "l": "kop", "z": "asx", "x": "zsdc", "c": "xdfv", "v": "cfgb", "b": "vghn", "n": "bhjm", "m": "njk",
-}  # fmt: skip
-_LOOKALIKES: dict[str, tuple[str, ...]] = {
-    "o": ("0",), "l": ("1", "I"), "i": ("1", "l"), "e": ("c",), "c": ("e",), "m": ("rn",), "w": ("vv",),
-    "d": ("cl",), "s": ("5",), "g": ("9", "q"), "b": ("6", "h"), "h": ("b",), "t": ("f",), "f": ("t",), "u": ("v",),
-    "z": ("2",), "n": ("ri",), "q": ("g",), "a": ("o",),
-    "O": ("0",), "I": ("l",), "B": ("8",), "S": ("5",), "G": ("6",), "D": ("O",), "Z": ("2",), "E": ("F",),
-    "P": ("F",), "C": ("G",), "T": ("7",),
-}  # fmt: skip
 
 
 # Real instructions have five to ten words: without the counts the weaker severities would all be one edit.
@@ -37,6 +33,7 @@ _misspelt = partial(
     parameter="edits at least, and share of words",
     table=((1, 0.05), (2, 0.10), (3, 0.15), (4, 0.25)),
     randomness="per_clip",
+    version=2,
 )
 
 
@@ -76,7 +73,7 @@ def case_spacing(text: str, style: str, rng: Generator) -> str:
         return words[0] + "".join(gap + word for gap, word in zip(gaps, words[1:], strict=False))
     written = {"other sentence case": _other_case, "title case": _title, "upper case": str.upper}[style](text)
     if written == text:
-        raise NotApplicable(f"the text already is in {style}, or its script has no capitals")
+        raise NotApplicable(f"it needs a text that is not yet in {style}, in a script with capitals")
     return written
 
 
@@ -107,7 +104,7 @@ def _edit(text: str, amount: EditCount, rng: Generator, possible_edits: Possible
         if done == wanted:
             break
     if not done:
-        raise NotApplicable("no letter of the text can be mistaken in this way")
+        raise NotApplicable("it needs a letter that can be mistaken in this way")
     return " ".join("".join(letters) for letters in words)
 
 
@@ -141,12 +138,12 @@ def _with(word: Letters, position: int, *letters: str) -> Letters:
 
 def _mistype(word: Letters, position: int, draw: float) -> list[Letters]:
     letter = word[position]
-    keys = [key.upper() if letter.isupper() else key for key in _NEIGHBOURS.get(letter.lower(), "")]
+    keys = [key.upper() if letter.isupper() else key for key in NEIGHBOURING_KEYS.get(letter.lower(), "")]
     return [_with(word, position, key) for key in _rotated(keys, draw)]
 
 
 def _misread(word: Letters, position: int, draw: float) -> list[Letters]:
-    return [_with(word, position, shape) for shape in _rotated(list(_LOOKALIKES.get(word[position], ())), draw)]
+    return [_with(word, position, shape) for shape in _rotated(list(LOOKALIKES.get(word[position], ())), draw)]
 
 
 def _swap_double_or_omit(word: Letters, position: int, draw: float) -> list[Letters]:
@@ -161,27 +158,10 @@ def _swap_double_or_omit(word: Letters, position: int, draw: float) -> list[Lett
 
 # A semantic perturbation of how numbers and words are spelled.
 
-_NUMBER_WORDS = (
-    *("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"),
-    *("thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty"),
-)
-_ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
-_SUFFIXES = {1: "st", 2: "nd", 3: "rd"}
 _FULL_WIDTH = str.maketrans("0123456789", "0123456789")
-# "one" is a number only before a thing ("one block"), and "second" an order only after "the".
-_SPELLED = re.compile(
-    rf"(?<![\w-])(?:(?<=the )(?P<ordinal>{'|'.join(_ORDINALS)})(?= [a-z])"
-    rf"|(?P<word>{'|'.join(word for word in _NUMBER_WORDS if word != 'one')})"
-    r"|(?<!the )(?<!this )(?<!that )(?<!each )(?<!other )(?<!which )(?P<one>one)(?= (?!of\b|from\b|in\b|on\b)[a-z]))"
-    r"(?![\w-])",
-    re.IGNORECASE,
-)
-_DIGITS = re.compile(r"(?<![\w.,])(?P<number>[0-9]+)(?P<suffix>st|nd|rd|th)?(?![\w]|[.,][0-9])")
 _DECIMAL = re.compile(r"(?<![\w.,])([0-9]+)\.([0-9]{1,2})(?![\w]|[.,][0-9])")
-
-_EITHER = re.compile(f"{_SPELLED.pattern}|{_DIGITS.pattern}", re.IGNORECASE)
-_SPELLINGS = {"gray": "grey", "grey": "gray", "color": "colour", "colour": "color", "center": "centre"}
-_SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
+_EITHER = re.compile(f"{SPELLED_NUMBER.pattern}|{DIGITS.pattern}", re.IGNORECASE)
+_SPELLING = re.compile(rf"\b(?:{'|'.join(SPELLINGS)})\b")
 
 
 @on_instruction(
@@ -193,33 +173,19 @@ _SPELLING = re.compile(rf"\b(?:{'|'.join(_SPELLINGS)})\b")
 def number_form(text: str, form: str, _rng: Generator) -> str:
     """Numbers are written as digits, as words, as both, or in the spelling of another country."""
     if form == "words":
-        written = _DIGITS.sub(lambda found: _words_of(found) or found[0], text)
+        written = DIGITS.sub(lambda found: words_of_number(found) or found[0], text)
     elif form == "both":
         written = _EITHER.sub(_both_of, text)
     else:
-        written = _SPELLED.sub(_digits_of, text)
+        written = SPELLED_NUMBER.sub(digits_of, text)
     if form == "locale":  # 2.5 as 2,5, whole numbers in the wide digits of East Asian keyboards, and gray as grey
-        written = _DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", written))
-        written = _SPELLING.sub(lambda found: _SPELLINGS[found[0]], written)
+        written = DIGITS.sub(lambda found: found[0].translate(_FULL_WIDTH), _DECIMAL.sub(r"\1,\2", written))
+        written = _SPELLING.sub(lambda found: SPELLINGS[found[0]], written)
     if written == text:
-        raise NotApplicable(f"there is no number in the text, or it is already written as {form}")
+        raise NotApplicable(f"it needs a number that is not yet written as {form}")
     return written
 
 
-def _digits_of(found: re.Match[str]) -> str:
-    if found["ordinal"]:
-        number = _ORDINALS.index(found["ordinal"].lower()) + 1
-        return f"{number}{_SUFFIXES.get(number, 'th')}"
-    return str(_NUMBER_WORDS.index((found["word"] or found["one"]).lower()))
-
-
-def _words_of(found: re.Match[str]) -> str:
-    number = int(found["number"]) if len(found["number"]) <= 2 else len(_NUMBER_WORDS)
-    if found["suffix"]:
-        return _ORDINALS[number - 1] if 1 <= number <= len(_ORDINALS) else ""
-    return _NUMBER_WORDS[number] if number < len(_NUMBER_WORDS) else ""
-
-
 def _both_of(found: re.Match[str]) -> str:
-    other = _words_of(found) if found["number"] else _digits_of(found)
+    other = words_of_number(found) if found["number"] else digits_of(found)
     return f"{found[0]} ({other})" if other else found[0]

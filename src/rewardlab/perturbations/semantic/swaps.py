@@ -8,15 +8,16 @@ from numpy.random import Generator
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import NotApplicable
-from rewardlab.perturbations.contract import (
-    Episodes,
-    PerturbedEpisode,
-    expect_lower,
-    on_episode,
-    relabel_as_undone,
-    require_known_success,
+from rewardlab.core.instructions.comparison import may_name_the_same
+from rewardlab.core.instructions.lexicon import (
+    COLOUR_CONTRASTS,
+    COUNTERFACTUAL_OBJECTS,
+    OPPOSITE_DIRECTIONS,
+    OPPOSITE_PREPOSITIONS,
+    VERBS,
+    find_noun,
 )
-from rewardlab.perturbations.semantic.instruction_parser import (
+from rewardlab.core.instructions.parser import (
     DIRECTIONS,
     PRONOUNS,
     Clause,
@@ -27,13 +28,13 @@ from rewardlab.perturbations.semantic.instruction_parser import (
     parse,
     words_of,
 )
-from rewardlab.perturbations.semantic.lexicon import (
-    COLOUR_CONTRASTS,
-    COUNTERFACTUAL_OBJECTS,
-    OPPOSITE_DIRECTIONS,
-    OPPOSITE_PREPOSITIONS,
-    VERBS,
-    find_noun,
+from rewardlab.perturbations.contract import (
+    Episodes,
+    PerturbedEpisode,
+    expect_lower,
+    on_episode,
+    relabel_as_undone,
+    require_known_success,
 )
 
 _TURNING_VERBS = {"press", "turn", "rotate", "twist", "flip", "push", "pull"}
@@ -62,7 +63,9 @@ def opposite_direction(command: Command) -> OppositeCommand:
         for clause in command.clauses
     )
     if clauses == command.clauses:
-        raise NotApplicable("it names no side and no direction")
+        raise NotApplicable("it needs a side or a direction, such as 'left' or 'upwards'")
+    if any(phrase.preposition.startswith(("until", "so that")) for clause in clauses for phrase in clause.prep_phrases):
+        raise NotApplicable("the direction must not lead to a stated end, as in 'until it is closed'")
     first = command.clauses[0]
     # Another side of the object may stand for another object; only a motion the other way is surely not this one.
     moved = first.verb in _TURNING_VERBS or VERBS[first.verb].result == "somewhere"
@@ -106,7 +109,7 @@ def opposite_preposition(command: Command) -> OppositeCommand:
             verb = "put" if last.verb in {"insert", "stack"} else last.verb
             # The object was at least brought there: how much of the way that is, nobody said.
             return OppositeCommand(replace(command, clauses=(*before, Clause(verb, last.object, phrases))), False)
-    raise NotApplicable("it names no location that has an opposite")
+    raise NotApplicable("it needs a location with an opposite, such as 'on the plate'")
 
 
 def opposite_verb(command: Command) -> OppositeCommand:
@@ -114,7 +117,7 @@ def opposite_verb(command: Command) -> OppositeCommand:
     *before, last = command.clauses
     clause = _opposite_act(last)
     if clause is None:
-        raise NotApplicable("its verb has no opposite")
+        raise NotApplicable("it needs a verb with an opposite, such as 'open'")
     return OppositeCommand(replace(command, clauses=(*before, clause)), not before)
 
 
@@ -142,16 +145,16 @@ def exchange_roles(command: Command) -> OppositeCommand:
     *before, last = command.clauses
     phrase = last.prep_phrases[0] if len(last.prep_phrases) == 1 else None
     if phrase is None or phrase.object is None or phrase.preposition not in _ORDERED:
-        raise NotApplicable("it does not put one object to another")
+        raise NotApplicable("it needs an object that is put in, on or under another one")
     fetched = len(before) == 1 and last.object.noun in PRONOUNS
     if before and not fetched:
-        raise NotApplicable("it acts on two objects")
+        raise NotApplicable("it needs a single object that is moved")
     moved = before[0].object if fetched else last.object
     groups = {_movable_group(moved), _movable_group(phrase.object)}
     if "" in groups:
-        raise NotApplicable("one of its two objects cannot be moved")
+        raise NotApplicable("it needs two objects that are known to be movable")
     if phrase.preposition in _INTO and groups != {"vessel"}:
-        raise NotApplicable("only one of its two objects can hold the other")
+        raise NotApplicable("it needs two objects that can hold each other")
     placed = replace(last, prep_phrases=(PrepPhrase(phrase.preposition, moved),))
     if fetched:
         clauses: tuple[Clause, ...] = (replace(before[0], object=phrase.object), placed)
@@ -190,7 +193,7 @@ def colour_swap(episode: Episode, distance: str, rng: Generator, _dataset: Episo
     others = {word: [other for other in COLOUR_CONTRASTS[word] if other not in said] for word in named}
     colours = [word for word, unsaid in others.items() if unsaid]
     if not colours:
-        raise NotApplicable("no object is told apart by its colour")
+        raise NotApplicable("it needs an object that is named by its colour")
     colour = colours[int(draw * len(colours))]
     other = others[colour][min(_DISTANCES.index(distance), len(others[colour]) - 1)]
 
@@ -202,7 +205,7 @@ def colour_swap(episode: Episode, distance: str, rng: Generator, _dataset: Episo
     return expect_lower(episode, command.write(recoloured.text))
 
 
-@_swapped_word(parameter="what is named instead", table=_SUBSTITUTES)
+@_swapped_word(parameter="what is named instead", table=_SUBSTITUTES, version=2)
 def object_swap(episode: Episode, choice: str, rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """Another object is asked for than the one that was handled."""
     require_known_success(episode)
@@ -211,11 +214,12 @@ def object_swap(episode: Episode, choice: str, rng: Generator, _dataset: Episode
     known = find_noun(first.object.noun)
     group = "something that opens" if known and first.verb in {"open", "close", "shut"} else known and known.group
     if group not in COUNTERFACTUAL_OBJECTS:
-        raise NotApplicable(f"nothing is known to be unlike {first.object.noun[:40]!r}")
+        raise NotApplicable(f"the lexicon needs objects that are unlike {first.object.noun[:40]!r}")
     row = COUNTERFACTUAL_OBJECTS[group][_SUBSTITUTES.index(choice)]
-    fresh = [name for name in row if not words_of(name) & words_of(episode.instruction)]
+    unsaid = (name for name in row if not words_of(name) & words_of(episode.instruction))
+    fresh = [name for name in unsaid if not may_name_the_same(name, first.object.noun)]
     if not fresh:
-        raise NotApplicable(f"every object of {choice} is already named")
+        raise NotApplicable(f"the lexicon needs another object, {choice}, than those already named")
     described = tuple(phrase for phrase in first.object.modifiers if phrase.preposition != "of")
     noun_phrase = replace(first.object, noun=fresh[int(draw * len(fresh))], modifiers=described)
     swapped = replace(command, clauses=(replace(first, object=noun_phrase), *others))
@@ -234,6 +238,7 @@ _OPPOSITES = {"side": opposite_direction, "place": opposite_preposition, "verb":
     based_on="contrast sets",
     label="changes",
     expect="relabel",
+    version=2,
 )
 def relation_flip(episode: Episode, what: str, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
     """The opposite is asked for: the other side, under for on, close for open, or the two objects exchanged."""

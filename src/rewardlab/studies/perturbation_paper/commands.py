@@ -55,6 +55,7 @@ def study_perturbation(
 
     Examples:
         rewardlab study perturbation runs/robustness study
+        rewardlab study perturbation results/vlm/run study-vlm
     """
     study, folder = open_study(run if isinstance(run, Run) else open_run(run), roles), Path(out)
 

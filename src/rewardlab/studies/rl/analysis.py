@@ -134,7 +134,7 @@ def quality_points(results: RlResults, measure: str) -> list[QualityPoint]:
     for series in series_of(results):
         for task, own in series.final().items():
             value = offline.get((series.reward, task))
-            if value is not None and own and series.condition == "clean" and series.algorithm == "dsrl":
+            if value is not None and own and series.condition == "clean" and series.algorithm != "sac":
                 if measure in LOWER_IS_BETTER:  # for MAE the largest possible one minus it, as in RoboReward
                     value = (_MAX_MAE if measure == "mae" else 1.0) - value
                 found.append(QualityPoint(series.reward, task, value, float(np.mean(own))))
@@ -177,7 +177,7 @@ class SeverityCurve:
 
 def severity_curves(results: RlResults) -> list[SeverityCurve]:
     """Return a curve per reward and perturbation; severity 0 is the clean condition for all of them."""
-    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm == "dsrl"]
+    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm != "sac"]
     rewards = list(dict.fromkeys(run.reward for run in finished if run.reward != "true"))
     names = list(dict.fromkeys(run.condition.partition("@")[0] for run in finished if "@" in run.condition))
     return [_curve(results, finished, reward, name) for reward in rewards for name in names]

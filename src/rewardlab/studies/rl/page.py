@@ -162,7 +162,7 @@ def _curve_charts(series: Sequence[Series]) -> Iterator[TitledChart]:
         lines, title = [], task or "all tasks"
         for place, own in enumerate(series):
             runs = [run for run in own.training_runs if task in (None, run.task)]
-            curve = learning_curve(runs, lambda run: run.base_success if run.algorithm == "dsrl" else None)
+            curve = learning_curve(runs, lambda run: None if run.algorithm == "sac" else run.base_success)
             x, y = tuple(at.steps for at in curve), tuple(at.mean for at in curve)
             low, high = tuple(at.low for at in curve), tuple(at.high for at in curve)
             lines.append(Line(own.name, x, y, low, high, place, control=own.algorithm == "sac"))

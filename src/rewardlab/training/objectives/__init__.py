@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import DataError, PlanError, require_packages
-from rewardlab.core.settings import Help, settings_of, several
+from rewardlab.core.settings import Demonstrations, Help, settings_of, several
 
 if TYPE_CHECKING:
     from rewardlab.training.objectives.clips import ClipTable, PerturbedFrames
@@ -31,6 +31,7 @@ def train_objective(
     data: Annotated[str | Sequence[str], Help("metaworld to simulate, or dataset folders", metavar="DATA")] = (
         SIMULATOR,
     ),
+    demonstrations: Demonstrations = False,
     out: Annotated[Path | str, Help("folder of everything that comes out")] = Path("runs/objectives"),
     seeds: Annotated[int | Sequence[int], Help("seeds, one training each")] = (0,),
     tuning: Annotated[
@@ -114,6 +115,7 @@ class ObjectiveSettings:
     objective: str | None
     backbone: tuple[str, ...]
     data: tuple[str, ...]
+    demonstrations: bool
     out: Path
     seeds: tuple[int, ...]
     tuning: int

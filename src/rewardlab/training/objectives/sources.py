@@ -48,7 +48,7 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
     """Decode the clips of every dataset that are not there yet, and return the shards."""
     from rewardlab.data import open_dataset
 
-    contents = {name: open_dataset(name) for name in settings.data}
+    contents = {name: open_dataset(name, demonstrations=settings.demonstrations) for name in settings.data}
     for name, found in contents.items():
         if found.problems:
             note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"

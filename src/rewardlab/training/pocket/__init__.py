@@ -203,6 +203,7 @@ def pocket_settings(**given: Any) -> PocketSettings:
         (settings.variants, VARIANTS, "variant"),
         (settings.ablate, PARTS, "part"),
         (settings.folds, folds, "fold"),
+        (settings.tasks, ("all", *TASKS), "task"),
     )
     for names, known, what in chosen:
         for name in names:

@@ -45,12 +45,15 @@ Floats = NDArray[np.float64]
 Predictions = dict[str, NDArray[Any]]
 
 _COVERAGE = 0.9
-_UNSEEN_SHARE = 0.5  # of the weight in the fit; the other half is on tasks that the training knew
 _PENALTY = 1e-3  # on the squares of what is fitted
 _PARTS = 5  # of the tasks, for the conformal threshold
 _FALSE_ALARMS = 0.08  # share of the validation clips of the strangest source that are flagged
-_CALIBRATED = ("own", "still", "other_thing", "tabletop", "tabletop_other")  # probes whose level is known
-_NOTHING_DONE = ("other_thing",)  # whose recorded level is that under the own instruction
+# Probes whose level is known:
+_CALIBRATED = (
+    *("own", "still", "other_thing", "tabletop", "tabletop_other"),
+    *("demonstrations", "demonstrations_other", "demonstrations_backwards"),
+)
+_NOTHING_DONE = ("other_thing", "demonstrations_other")  # whose recorded level is that under the own instruction
 _OWN_WORDS = ("own", "tabletop", "demonstrations")  # probes of every source under its own instructions
 
 
@@ -60,7 +63,7 @@ class ProbedClips:
 
     features: Floats  # (n, FEATURES)
     level: NDArray[np.int64]  # 1 to 5
-    unseen: NDArray[np.bool_]  # whether the training never saw the clip's task
+    group: NDArray[Any]  # the source, whether its task was seen, and whether it is shown as it was
     own: NDArray[np.bool_]  # whether it is shown as it was, under its own instruction
     task: NDArray[Any]
 
@@ -101,32 +104,32 @@ def probed(settings: PocketSettings, training: Training) -> Predictions:
 
 
 def probed_clips(settings: PocketSettings, training: Training) -> ProbedClips:
-    """Return the predictions for validation clips of known level; where no task is unseen, all count as unseen."""
+    """Return the predictions for validation clips of known level."""
     found, names = probed(settings, training), settings.unseen(training.fold)
     familiar = unit_length(found["trained/state"].astype(np.float32))
     parts = []
     for probe in _CALIBRATED:
         if f"{probe}/level" not in found:
             continue
-        task, level = found[f"{probe}/task"], found[f"{probe}/level"].astype(np.int64)
+        source, level = probe.partition("_")[0], found[f"{probe}/level"].astype(np.int64)
         logits, states = (found[f"{probe}/{what}"] for what in ("logits", "state"))
-        unseen = task != "" if probe.startswith("tabletop") else np.isin(task, names)
+        task = found.get(f"{probe}/task", np.full(len(level), source))
+        place = np.where(np.isin(task, names), "unseen", "seen") if source in ("own", "still", "other") else source
         features = calibration_features(logits.astype(np.float64), knn_ood_score(states.astype(np.float32), familiar))
         own = np.full(len(task), probe in _OWN_WORDS)
-        parts.append((features, np.where(probe in _NOTHING_DONE, 1, level), unseen, own, task))
-    features, level, unseen, own, task = (np.concatenate(columns) for columns in zip(*parts, strict=True))
-    return ProbedClips(features, level, unseen if unseen.any() else np.ones(len(task), bool), own, task)
+        group = np.char.add(np.broadcast_to(place, len(task)), np.where(own, " own", " other"))
+        parts.append((features, np.where(probe in _NOTHING_DONE, 1, level), group, own, task))
+    features, level, group, own, task = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    return ProbedClips(features, level, group, own, task)
 
 
 def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
-    """Return weight (FEATURES, LEVELS) and bias (LEVELS,) of least cross-entropy, seen and unseen weighing the same."""
+    """Return weight (FEATURES, LEVELS) and bias (LEVELS,) of least cross-entropy, every group weighing the same."""
     centre, scale = clips.features.mean(axis=0), clips.features.std(axis=0) + 1e-6
     design = np.hstack([(clips.features - centre) / scale, np.ones((len(clips.level), 1))])
-    truth, unseen = np.eye(LEVELS)[clips.level - 1], clips.unseen
-    if unseen.all() or not unseen.any():
-        importance = np.full(len(unseen), 1 / len(unseen))
-    else:
-        importance = np.where(unseen, _UNSEEN_SHARE / unseen.sum(), (1 - _UNSEEN_SHARE) / (~unseen).sum())
+    truth = np.eye(LEVELS)[clips.level - 1]
+    _, group, counts = np.unique(clips.group, return_inverse=True, return_counts=True)
+    importance = 1 / counts[group] / len(counts)
 
     def loss(flat: Floats) -> tuple[float, Floats]:
         logits = design @ flat.reshape(-1, LEVELS)
@@ -143,20 +146,22 @@ def fit_linear_map(clips: ProbedClips) -> tuple[Floats, Floats]:
 def _conformal_threshold(settings: PocketSettings, clips: ProbedClips) -> float:
     """Return the least probability of a level in a 90 % set, from tasks each evaluated by a map fitted without them.
 
-    Clips under other instructions are mostly at level 1 and easy: they would make the sets of all others too small.
+    It holds in every group of clips under their own instructions; others are mostly at level 1 and easy.
     """
     names = np.unique(clips.task)
     part_of = dict(zip(names, rng_for(settings.seed, "conformal parts").permutation(len(names)) % _PARTS, strict=True))
     parts = np.array([part_of[task] for task in clips.task])
-    scores = []
+    scores, groups = [], []
     for part in np.unique(parts):
-        evaluated = clips.where((parts == part) & clips.unseen & clips.own)
+        evaluated = clips.where((parts == part) & clips.own)
         fitted = clips.where(parts != part) if (parts != part).any() else clips
         weight, bias = fit_linear_map(fitted)
         probs = mapped_probabilities(evaluated.features, weight, bias)
         scores.append(1 - probs[np.arange(len(evaluated.level)), evaluated.level - 1])
-    quantile = conformal_quantile(np.concatenate(scores), _COVERAGE)
-    return 0.0 if quantile is None else 1 - quantile
+        groups.append(evaluated.group)
+    score, group = np.concatenate(scores), np.concatenate(groups)
+    found = [conformal_quantile(score[group == each], _COVERAGE) for each in np.unique(group)]
+    return min(0.0 if quantile is None else 1 - quantile for quantile in found)
 
 
 # Probes: what a trained network says of rollouts it was not trained on, under instructions that show what it reads.

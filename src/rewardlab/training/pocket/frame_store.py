@@ -21,6 +21,8 @@ from rewardlab.training.pocket.sources import Batch, Sources, load_demonstration
 _CALIBRATION_CLIPS = 60  # about so many, of each source, show the ranges of the image encoder
 _WORD_DROPOUT = 0.3  # the largest fraction of words left out of a text
 _WORD_NOISE = 0.15  # on the vectors, so that a word stands for its neighbours too
+# How strongly pixels are changed: Meta-World has many renderings, of each demonstration there is one.
+_CHANGES = {"metaworld": 0.4, "demonstrations": 1.5}
 Made = TypeVar("Made")
 
 
@@ -109,12 +111,12 @@ def gather_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> Ten
 
 
 def gather_changed_frames(store: FrameStore, batch: Batch, config: NetworkConfig) -> tuple[Tensor, Tensor]:
-    """Return the pixels of the videos, each cropped, turned, coloured, blurred and given noise; simulated ones less.
+    """Return the pixels of the videos, each cropped, turned, coloured, blurred and given noise, by source.
 
     And where the places of the batch are in them.
     """
-    mild = to_device((batch.source == "metaworld").astype(np.float32), store)
-    frames, matrix = change_pixels(_gathered(store, batch, config), config.size, mild)
+    strength = np.array([_CHANGES.get(name, 1.0) for name in batch.source], np.float32)
+    frames, matrix = change_pixels(_gathered(store, batch, config), config.size, to_device(strength, store))
     return frames, moved_places(gather_places(store, batch, config), matrix[to_device(batch.video, store)])
 
 
@@ -142,6 +144,8 @@ def _gathered(store: FrameStore, batch: Batch, config: NetworkConfig) -> Tensor:
         members = np.flatnonzero(batch.source == name)
         rows, times = to_device(batch.row[members], store), to_device(indices[members], store)
         frames[to_device(members, store)] = store.pixels[name][rows[:, None], times]
+    mirrored = to_device(np.flatnonzero(batch.mirrored), store)
+    frames[mirrored] = frames[mirrored].flip(3)
     return frames
 
 
@@ -154,8 +158,8 @@ def resized(frames: Tensor, size: int) -> Tensor:
     return small.round().byte().permute(0, 2, 3, 1).unflatten(0, frames.shape[:2])
 
 
-def change_pixels(frames: Tensor, size: int, mild: Tensor) -> tuple[Tensor, Tensor]:
-    """Return videos uint8 (V, T, H, W, 3) of side `size` after changes of their own; less of them where `mild` is 1.
+def change_pixels(frames: Tensor, size: int, strength: Tensor) -> tuple[Tensor, Tensor]:
+    """Return videos uint8 (V, T, H, W, 3) of side `size` after changes of their own, each of its strength (V,).
 
     And the matrices (V, 2, 3) by which each place in the new pictures comes from one in the old.
     """
@@ -167,7 +171,6 @@ def change_pixels(frames: Tensor, size: int, mild: Tensor) -> tuple[Tensor, Tens
     def often(share: float) -> Tensor:
         return (torch.rand(count, device=device) < share).float()
 
-    strength = 1 - 0.6 * mild
     scale = 1.02 - drawn(0, 0.3) * strength
     stretch = 1 + drawn(-0.12, 0.12) * strength
     angle = drawn(-0.2, 0.2) * often(0.5) * strength

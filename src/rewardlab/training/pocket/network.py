@@ -317,8 +317,9 @@ def level_and_progress_loss(progress: Tensor, levels: Tensor, true_progress: Ten
     success = _cross_entropy(done, (true_level == LEVELS).float())
     progress_loss = _mean_where_known(_cross_entropy(progress, true_progress), true_progress)
     not_done = (true_level == NOT_DONE).float()
-    not_done = not_done / not_done.sum(1, keepdim=True).clamp(min=1)
-    level_loss = ((entropy + 0.3 * distance + 0.3 * success) * weight + 0.5 * success * not_done).sum()
+    at_end = not_done * (index == index[-1])
+    not_done = 0.5 * not_done / not_done.sum(1, keepdim=True).clamp(min=1) + at_end
+    level_loss = ((entropy + 0.3 * distance + 0.3 * success) * weight + success * not_done).sum()
     return level_loss / weight.sum().clamp(min=1) + 0.5 * progress_loss
 
 

@@ -63,6 +63,7 @@ class SampledClip:
     caption: str = ""
     matches_task: bool = False  # the text asks for what is done or begun, whatever words it uses for it
     places: Floats | None = None  # (16, 4): of the asked thing and the hand in the picture; None where nobody knows
+    mirrored: bool = False  # left is right, in the words as well
 
 
 def sample_clip(table: RolloutTable, rng: Generator, *, inverse: bool = True) -> SampledClip:

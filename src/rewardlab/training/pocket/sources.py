@@ -10,12 +10,13 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode, show_only
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.pocket.inference import CLIP_FRAMES, load_word_pieces, resize_frames
+from rewardlab.perturbations.domain.mirror import mirrored_words
 from rewardlab.training.pocket import NOT_DONE, PocketSettings, Training
 from rewardlab.training.pocket.nonsense import TRAINED_KINDS, nonsense_clip, random_letters
 from rewardlab.training.pocket.rendering import Floats, Ints, RolloutTable, levels_of, new_pixels
@@ -27,9 +28,11 @@ from rewardlab.worlds.tabletop.catalog import EVERYTHING, seen_vocabulary, unsee
 from rewardlab.worlds.tabletop.recording import TrainingClip, training_clips
 
 # How many of the videos of a step are of each source.
-SHARES = {"metaworld": 0.52, "tabletop": 0.26, "demonstrations": 0.18, "nonsense": 0.04}
+SHARES = {"metaworld": 0.55, "tabletop": 0.33, "demonstrations": 0.08, "nonsense": 0.04}
 _TEXTS = 3  # of a tabletop rollout or demonstration; others have one, nonsense has two
 _STILL = 0.04  # fraction of clips in which nothing moves, so that nothing gets done
+_MIRRORED = 0.5  # fraction of the clips of these sources that are shown in a mirror
+_MIRRORED_SOURCES = ("tabletop", "demonstrations")
 
 # Tabletop: rollouts with the progress of twelve instructions each.
 
@@ -149,6 +152,7 @@ DEMONSTRATION_FRAMES = 32  # that are kept of each
 _PLAYED = {"whole": 0.55, "first part": 0.2, "backwards": 0.2, "still": 0.05}
 _BARELY_BEGUN = 0.12  # of a demonstration: up to here it is at level 1
 _NOT_YET = 0.5  # up to here it is not done
+_SAME_SUBSET = 0.5  # of the instructions of others: of the same subset
 _STOP_WORDS = frozenset(
     ("the", "a", "an", "it", "on", "in", "to", "of", "from", "and", "into", "onto", "with", "at", "is", "that", "side")
 )
@@ -159,6 +163,7 @@ class Demonstrations:
     """The instructions of the demonstrations and which of them train; the others' subsets are held out."""
 
     texts: tuple[str, ...]
+    subsets: NDArray[np.str_]
     training: Ints
     checks: Ints
 
@@ -174,7 +179,8 @@ def load_demonstrations(settings: PocketSettings, fold: int | None, path: Path) 
 
     A fold holds out every fifth subset.
     """
-    episodes = [episode for episode in open_dataset(settings.demonstrations).episodes if episode.label.success]
+    contents = open_dataset(settings.demonstrations, demonstrations=True)
+    episodes = [episode for episode in contents.episodes if episode.label.success]
     if not episodes:
         raise DataError(f"{settings.demonstrations} must have episodes whose success is true, got none")
     pixels = new_pixels(path, len(episodes), DEMONSTRATION_FRAMES, settings.size)
@@ -184,7 +190,7 @@ def load_demonstrations(settings: PocketSettings, fold: int | None, path: Path) 
     held_out = sorted(set(subsets.tolist()))[fold::FOLDS] if fold is not None else []
     checks = np.isin(subsets, held_out)
     texts = tuple(episode.instruction for episode in episodes)
-    return Demonstrations(texts, np.flatnonzero(~checks), np.flatnonzero(checks))
+    return Demonstrations(texts, subsets, np.flatnonzero(~checks), np.flatnonzero(checks))
 
 
 def _read(size: int, episode: Episode) -> NDArray[np.uint8]:
@@ -219,8 +225,14 @@ def known_of_demonstration(row: int, frames: Ints, text: str) -> SampledClip:
 
 
 def other_instruction(table: Demonstrations, row: int, rows: Ints, rng: Generator) -> str:
-    """Return the instruction of another demonstration that asks for something else, now and then for a similar one."""
+    """Return the instruction of another demonstration that asks for something else, now and then for a similar one.
+
+    Half of them are of the same subset, so that a scene alone does not tell which words belong to it.
+    """
     words, verb, wish = table.words, table.texts[row].lower().split()[:1], rng.random()
+    alike = table.subsets[rows] == table.subsets[row]
+    if rng.random() < _SAME_SUBSET and alike.any():
+        rows = rows[alike]
     text = ""
     for _ in range(60):
         other = int(rows[int(rng.integers(len(rows)))])
@@ -280,6 +292,7 @@ class Batch:
     source: NDArray[np.object_]  # (V,)
     row: Ints  # (V,): rollouts of the source
     frames: Ints  # (V, 16): frames of the rollout
+    mirrored: NDArray[np.bool_]  # (V,): left is right
     video: Ints  # (B,): which video each text is about
     piece_ids: Ints  # (B, 48): word pieces of the text, -1 for none
     progress: Floats  # (B, 16)
@@ -297,16 +310,34 @@ def training_batches(settings: PocketSettings, training: Training, sources: Sour
 
 
 def _draw_step(settings: PocketSettings, training: Training, sources: Sources, step: int) -> Batch:
-    return draw_batch(settings, sources, rng_for(settings.seed, "batch", training.name, step))
+    return draw_batch(settings, sources, rng_for(settings.seed, "batch", training.name, step), robust=training.robust)
 
 
-def draw_batch(settings: PocketSettings, sources: Sources, rng: Generator) -> Batch:
-    """Draw a batch; it depends on the generator alone."""
+def draw_batch(settings: PocketSettings, sources: Sources, rng: Generator, *, robust: bool = True) -> Batch:
+    """Draw a batch; it depends on the generator alone. A robust network also sees scenes in a mirror."""
     shares = sources.shares
     counts = {name: round(settings.batch_size * share / sum(shares.values())) for name, share in shares.items()}
     counts["metaworld"] += settings.batch_size - sum(counts.values())
     names = [name for name, count in counts.items() for _ in range(count)]
-    return make_batch(sources.metaworld, [_draw(settings, sources, name, rng) for name in names])
+    groups = [_draw(settings, sources, name, rng) for name in names]
+    if robust:
+        groups = [(name, _in_a_mirror(clips, rng) if name in _MIRRORED_SOURCES else clips) for name, clips in groups]
+    return make_batch(sources.metaworld, groups)
+
+
+def _in_a_mirror(clips: list[SampledClip], rng: Generator) -> list[SampledClip]:
+    """Return the clips of one video, half of the time in a mirror, unless the words of one have none."""
+    if rng.random() >= _MIRRORED:
+        return clips
+    try:
+        texts = [mirrored_words(clip.text) for clip in clips]
+    except NotApplicable:
+        return clips
+    aside = np.array([-1, 1, -1, 1], np.float32)
+    return [
+        replace(clip, text=text, mirrored=True, places=None if clip.places is None else clip.places * aside)
+        for clip, text in zip(clips, texts, strict=True)
+    ]
 
 
 def _draw(settings: PocketSettings, sources: Sources, name: str, rng: Generator) -> tuple[str, list[SampledClip]]:
@@ -349,6 +380,7 @@ def make_batch(table: RolloutTable, groups: list[tuple[str, list[SampledClip]]])
         source=np.array([name for name, _ in groups], dtype=object),
         row=np.array([group[0].row for _, group in groups]),
         frames=np.stack([group[0].frames for _, group in groups]),
+        mirrored=np.array([group[0].mirrored for _, group in groups]),
         video=np.repeat(np.arange(len(groups)), [len(group) for _, group in groups]),
         piece_ids=np.stack([_piece_ids(clip.text) for clip in clips]),
         progress=np.stack([clip.progress for clip in clips]),

@@ -216,10 +216,11 @@ def _error_and_auc(found: Predictions, probe: str, chosen: NDArray[np.bool_], na
     error = np.abs(_median_level(logits) - truth)
     of_tasks = [error[tasks == task].mean() for task in np.unique(tasks)]
     done = (truth >= SUCCESS_THRESHOLD).astype(np.float64)
-    pairs = count_pairs(_expected_level(logits), done, np.zeros(len(truth), np.int64), 1)
+    members = np.unique(tasks, return_inverse=True)[1]
+    areas = auc_of_pairs(count_pairs(_expected_level(logits), done, members, len(of_tasks)))
     return {
         f"{name} mae": float(np.mean(of_tasks)) if of_tasks else float("nan"),
-        f"{name} auc": float(auc_of_pairs(pairs)[0]),
+        f"{name} auc": float(np.mean(areas[np.isfinite(areas)])) if np.isfinite(areas).any() else float("nan"),
     }
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError, require_packages
-from rewardlab.core.settings import FramePolicyText, Help, settings_of, several
+from rewardlab.core.settings import Demonstrations, Help, settings_of, several
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.terminal import one_line
 from rewardlab.training.lora import require_adapter
@@ -37,6 +37,7 @@ class Recipe:
     warmup: float = 0.05  # fraction of the steps
     weight_decay: float = 0.05
     batch_size: int = 32  # examples in one step
+    frames: str = "fps:1"  # and the last frame, as teachers and RoboRewardBench show a clip
     learns: Literal["levels", "captions"] = "levels"  # captions by the fusion alone, language frozen too
 
 
@@ -44,7 +45,9 @@ RECIPES = {
     "roboreward-4b": Recipe(3e-6),
     "roboreward-8b": Recipe(5e-6),
     # The first stage of LLaVA-1.5 (Liu et al., 2024), which aligns a new projector.
-    "llava-projector": Recipe(1e-3, epochs=1, warmup=0.03, weight_decay=0.0, batch_size=256, learns="captions"),
+    "llava-projector": Recipe(
+        1e-3, epochs=1, warmup=0.03, weight_decay=0.0, batch_size=256, frames="uniform:16", learns="captions"
+    ),
 }
 
 # Which examples each mixture trains on. The first three are the rows of RoboReward's Table 3. `perturbed` adds a
@@ -78,7 +81,10 @@ def train_vlm(
     ] = "",
     holdout: Annotated[float, Help("fraction of the tasks held out for validation", more=True)] = 0.1,
     limit: Annotated[int | None, Help("use only N episodes of each dataset, drawn over tasks and levels")] = None,
-    frames: FramePolicyText = "uniform:16",
+    demonstrations: Demonstrations = False,
+    frames: Annotated[
+        str | None, Help("frames shown to the model: uniform:N, fps:X or all; default: the recipe's", metavar="POLICY")
+    ] = None,
     lora: Annotated[int, Help("rank of LoRA adapters in the language layers; 0 trains these layers in full")] = 0,
     lr: Annotated[float | None, Help("highest learning rate; default: the recipe's")] = None,
     epochs: Annotated[int | None, Help("epochs; default: the recipe's")] = None,
@@ -108,7 +114,7 @@ def train_vlm(
 
     Examples:
         rewardlab train vlm Qwen/Qwen3-VL-4B-Instruct DATA --out reward-4b --dry-run
-        rewardlab train vlm FOLDER DATA --lora 16 --lr 1e-4 --frames uniform:8
+        rewardlab train vlm FOLDER DATA --lora 16 --lr 1e-4
     """
     settings = vlm_settings(**locals())
     require_libraries(settings)
@@ -137,7 +143,8 @@ class VlmSettings:
     validation: str
     holdout: float
     limit: int | None
-    frames: str
+    demonstrations: bool
+    frames: str | None
     lora: int
     lr: float | None
     epochs: int | None
@@ -161,7 +168,8 @@ class VlmSettings:
         """Return the recipe with what the settings say otherwise."""
         stated = RECIPES[self.recipe]
         epochs, batch_size = self.epochs or stated.epochs, self.batch_size or stated.batch_size
-        return replace(stated, lr=self.lr or stated.lr, epochs=epochs, batch_size=batch_size)
+        frames = self.frames or stated.frames
+        return replace(stated, lr=self.lr or stated.lr, epochs=epochs, batch_size=batch_size, frames=frames)
 
     @property
     def trainings(self) -> "tuple[VlmTraining, ...]":
@@ -265,7 +273,7 @@ def training_data(training: VlmTraining, split: "EpisodeSplit") -> "TrainingData
     from rewardlab.training.vlm.examples import FrameSampling, captioned_examples, mixture_examples, validation_examples
     from rewardlab.training.vlm.train import TrainingData
 
-    sampling = FrameSampling(training.settings.frames, training.seed)
+    sampling = FrameSampling(training.settings.hyperparameters.frames, training.seed)
     if training.settings.captions:
         train, validation = (captioned_examples(part, split.captions) for part in (split.train, split.validation))
         return TrainingData(train, validation, sampling, split.rule)

@@ -16,6 +16,7 @@ from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import captioned_videos
+from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.data.task_split import split_by_task, task_and_video
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.perturbations import PERTURBATIONS
@@ -97,7 +98,7 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
 
     def read(name: str) -> tuple[Episode, ...]:
         if not settings.captions:
-            return _read(name, settings.limit, notes)
+            return _read(name, settings, notes)
         described = dict(captioned_videos(Path(name)))
         if not described:
             raise DataError(f"no episode of {name} with a caption can be used; run `rewardlab data check {name}`")
@@ -128,14 +129,14 @@ def split_episodes(settings: VlmSettings) -> EpisodeSplit:
     return EpisodeSplit(train, validation, rule, tuple(notes), captions)
 
 
-def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]:
+def _read(name: str, settings: VlmSettings, notes: list[str]) -> tuple[Episode, ...]:
     """Return the episodes of a dataset whose level is known, up to a number of them, and note what is left out."""
-    contents = open_dataset(name)
+    contents = open_dataset(name, demonstrations=settings.demonstrations)
     labelled = [
         replace(episode, label=replace(episode.label, level=_SUCCESS))
         if episode.label.level is None and episode.label.success
         else episode
-        for episode in draw_episodes(contents.episodes, limit, 0)
+        for episode in draw_episodes(contents.episodes, settings.limit, 0)
     ]
     known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
@@ -144,7 +145,8 @@ def _read(name: str, limit: int | None, notes: list[str]) -> tuple[Episode, ...]
         notes.append(f"{name}: {len(labelled) - len(known)} episodes have no level from 1 to 5 and are left out")
     if not known:
         raise DataError(
-            f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn"
+            f"no episode of {name} has a level from 1 to 5, nor is one a success; there is nothing to learn; "
+            f"{IF_DEMONSTRATIONS}"
         )
     return known
 

@@ -30,11 +30,12 @@ from rewardlab.training.vlm.train import (
     ValidationErrors,
     caption_errors,
     constant_error,
-    level_errors,
+    label_errors,
     optimizer_config,
+    predicted_label,
 )
 
-_MEASURES = {"mae": "mean absolute error of the level", "loss": "cross-entropy of the caption, per token"}
+_MEASURES = {"mae": "mean absolute error of the predicted label", "loss": "cross-entropy of the caption, per token"}
 
 
 def _card(
@@ -49,7 +50,7 @@ def _card(
 
     `constant` is the level that sees nothing, and its error; none for captions.
     """
-    settings = training.settings
+    settings, shown = training.settings, training.settings.hyperparameters.frames
     made = f"{settings.model}, trained with rewardlab {__version__}"
     if settings.captions:
         title = f"""a vision-language model whose projector has learned captions
@@ -58,7 +59,8 @@ def _card(
     else:
         title = f"""a reward model that answers 1 to 5
 
-{made} to answer the RoboReward prompt. Use it as `{model}`."""
+{made} to answer the RoboReward prompt. Use it as `{model}` with the frames it was trained on:
+`rewardlab bench {model} DATA --frames {shown}`."""
     rows = "\n".join(f"| {name} | {value:.3f} |" for name, value in errors.by_source.items())
     if constant is not None:
         rows += f"\n| all, by the constant {constant[0]:g} that sees nothing | {constant[1]:.3f} |"
@@ -67,7 +69,7 @@ def _card(
 
 - **Data**: {", ".join(settings.data)}; {_described_examples(training, data)}.
 - **Validation**: {len(data.validation)} examples ({data.rule}), by which the checkpoint was chosen.
-- **Recipe** `{settings.recipe}`: {_described_recipe(settings)}; frames `{settings.frames}`, seed {training.seed}.
+- **Recipe** `{settings.recipe}`: {_described_recipe(settings)}; frames `{shown}`, seed {training.seed}.
 - **Steps**: {progress.step}; kept is the checkpoint of step {progress.best_step}.
 
 | validation examples | {_MEASURES[errors.measure]} |
@@ -158,14 +160,14 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
     if training.settings.captions:
         found = caption_errors([progress.best_error])
     else:  # as `hf:` answers with the finished folder
-        levels = scored_levels(model, data.validation, data.show, training.settings.device)
+        levels, labels = scored_levels(model, data.validation, data.show, training.settings.device)
         rows = [
             {"episode": e.episode.id, "instruction": e.episode.instruction, "source": e.source, "level": e.level}
-            for e in data.validation
+            | {"said": said, "predicted": label}
+            for e, said, label in zip(data.validation, levels, labels, strict=True)
         ]
-        lines = (json.dumps({**row, "said": said}) + "\n" for row, said in zip(rows, levels, strict=True))
-        _write(training.out / "validation.jsonl", "".join(lines))
-        found = level_errors(data.validation, levels)
+        _write(training.out / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        found = label_errors(data.validation, labels)
     _write(training.out / CARD, _card(training, data, progress, found, constant, model))
     record = {
         "plan": _planned(training),
@@ -216,14 +218,18 @@ def write_adapter(adapted: Any, best: dict[str, torch.Tensor], named: Named, fol
     save_file({n.removeprefix("model."): v for n, v in best.items() if "lora_" not in n}, folder / "fusion.safetensors")
 
 
-def scored_levels(model: str, examples: Sequence[Example], show: ShowFrames, device: str) -> list[float]:
-    """Return the level that a model of the catalog gives to each example."""
+def scored_levels(
+    model: str, examples: Sequence[Example], show: ShowFrames, device: str
+) -> tuple[list[float], list[float]]:
+    """Return the level that a model of the catalog gives to each example, and the label it predicts."""
     asked = model if device == "auto" else f"{model}{'&' if '?' in model else '?'}device={device}"
-    scorer, levels = name_model(asked).build(), []
+    scorer, levels, labels = name_model(asked).build(), [], []
     for start in range(0, len(examples), _SCORED_AT_ONCE):
         episodes = [show(example, 0) for example in examples[start : start + _SCORED_AT_ONCE]]
         for answer in scorer.score(episodes):
             if isinstance(answer, Failure):
                 raise ModelError(f"{model} gives no answer after its training: {answer.reason}")
+            assert answer.probabilities is not None  # no model is trained with answer=generate
             levels.append(answer.level)
-    return levels
+            labels.append(predicted_label(answer.probabilities))
+    return levels, labels

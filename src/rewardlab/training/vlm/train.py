@@ -53,7 +53,7 @@ OVERALL = "all"
 class ValidationErrors:
     """Mean errors by the source of the label, and over all examples."""
 
-    measure: str  # mae of levels, loss on captions
+    measure: str  # mae of predicted labels, loss on captions
     by_source: dict[str, float]
 
     @property
@@ -61,16 +61,21 @@ class ValidationErrors:
         return self.by_source[OVERALL]
 
 
-def _expected_level(logits: list[float]) -> float:
+def predicted_label(probabilities: Sequence[float]) -> float:
+    """Return the most probable level, by which the checkpoint is chosen and which `bench` takes in HELM's reading."""
+    return float(LEVELS[int(np.argmax(probabilities))])
+
+
+def _validated_label(logits: list[float]) -> float:
     probs = choice_softmax(logits)
     if isinstance(probs, Failure):
         raise ModelError(f"validation stopped: {probs.reason}; try a lower --lr")
-    return float(np.array(probs) @ LEVELS)
+    return predicted_label(probs)
 
 
-def level_errors(examples: Sequence[Example], levels: Sequence[float]) -> ValidationErrors:
-    """Return the mean absolute error over all examples and for each source of labels."""
-    errors = np.abs(np.array([example.level for example in examples]) - np.array(levels))
+def label_errors(examples: Sequence[Example], labels: Sequence[float]) -> ValidationErrors:
+    """Return the mean absolute error of predicted labels over all examples and for each source of theirs."""
+    errors = np.abs(np.array([example.level for example in examples]) - np.array(labels))
     sources = np.array([example.source for example in examples])
     by_source = {str(source): float(errors[sources == source].mean()) for source in dict.fromkeys(sources.tolist())}
     return ValidationErrors("mae", {OVERALL: float(errors.mean()), **by_source})
@@ -207,7 +212,7 @@ class Trainer:
         for place, value in self._answers():
             values[place] = value
         whole = processes.sum(values.to(processes.device)).tolist()
-        found = caption_errors(whole) if settings.captions else level_errors(data.validation, whole)
+        found = caption_errors(whole) if settings.captions else label_errors(data.validation, whole)
         return found.overall, {f"validation_{found.measure}_{name}": error for name, error in found.by_source.items()}
 
     def state(self) -> dict[str, Any]:
@@ -218,7 +223,7 @@ class Trainer:
 
     @torch.no_grad()
     def _answers(self) -> Iterator[tuple[int, float]]:
-        """Yield the places of this process's part of the validation examples, with expected level or caption loss.
+        """Yield the places of this process's part of the validation examples, with predicted label or caption loss.
 
         Every process has equally many forward passes; where examples are too few, one counts for nothing.
         """
@@ -241,7 +246,7 @@ class Trainer:
                 answers = answer_losses(logits, moved).tolist()
             else:
                 choices = logits[:, -2, list(self.base.inputs.reply.choices)].float()
-                answers = [_expected_level(row) for row in choices.tolist()]
+                answers = [_validated_label(row) for row in choices.tolist()]
             for place, answer, weight in zip(batch.places, answers, batch.weights.tolist(), strict=True):
                 if weight:
                     yield place - first, answer

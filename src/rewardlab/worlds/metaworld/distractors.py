@@ -214,14 +214,14 @@ def place_distractors(trajectory: Trajectory, count: int, seed: int) -> tuple[Pl
 
 
 def _taken(trajectory: Trajectory) -> tuple[Floats, Floats]:
-    """Return centres and radii of what must stay free: the gripper's path, the goal, the task's objects at each end."""
+    """Return centres and radii of what must stay free: the gripper's path, the goal, the objects at each turn."""
     every = max(1, len(trajectory.gripper_pos) // _PATH_POINTS)
     path = np.vstack([trajectory.gripper_pos[::every, :2], trajectory.goal[None, :2]])
     mujoco = load_module("mujoco")
     model = open_task(trajectory.task).model
     data, before, boxes = mujoco.MjData(model), model.body_pos.copy(), []
     model.body_pos[:] = trajectory.body_pos
-    for step in (0, -1):
+    for step in trajectory.turns:
         data.qpos[:] = trajectory.qpos[step]
         mujoco.mj_kinematics(model, data)
         boxes.append(box_corners(model, data, parts_of_the_task(model)[0])[..., :2])

@@ -1,6 +1,7 @@
 """Words for rollouts: phrasings, counterfactual and inverse instructions, captions."""
 
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -47,8 +48,24 @@ def phrasings() -> dict[str, dict[str, tuple[str, ...]]]:
 
 def draw_instruction(trajectory: Trajectory, kind: str, rng: Generator) -> str:
     """Return a phrasing of the task of a rollout; a goal that cannot be seen is stated in centimetres."""
-    text = str(rng.choice(np.array(phrasings()[trajectory.task][kind], dtype=object)))
-    return text.replace("{where}", describe_displacement(trajectory.goal - trajectory.object_pos[0]))
+    return joined_text(draw_instructions(trajectory, kind, rng))
+
+
+def joined_text(said: Sequence[str]) -> str:
+    """Return the instructions of the tasks of a chain as one."""
+    first, *others = said
+    return ", then ".join([first, *(f"{text[:1].lower()}{text[1:]}" for text in others)]).replace(".,", ",")
+
+
+def draw_instructions(trajectory: Trajectory, kind: str, rng: Generator) -> list[str]:
+    """Return a phrasing of each task of a rollout; where a task begins is the goal of the one before it."""
+    found, starts = [], dict[str, Floats]()
+    for stage in trajectory.stages or (trajectory,):
+        text = str(rng.choice(np.array(phrasings()[stage.task][kind], dtype=object)))
+        start = starts.get(TASK_OBJECTS[stage.task], stage.object_pos[0])
+        found.append(text.replace("{where}", describe_displacement(stage.goal - start)))
+        starts[TASK_OBJECTS[stage.task]] = stage.goal
+    return found
 
 
 def describe_displacement(displacement: Floats) -> str:

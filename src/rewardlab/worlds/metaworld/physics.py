@@ -3,10 +3,11 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,8 @@ from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, SimulatorError
-from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, ProgressMeter, ProgressReading
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, ProgressMeter, ProgressReading, whole_reading
+from rewardlab.worlds.metaworld.tasks import CHAINS, TASK_OBJECTS
 
 Floats = NDArray[np.float64]
 
@@ -25,12 +27,13 @@ TASKS = tuple(PROGRESS_SPECS)
 
 @dataclass(frozen=True)
 class StepState:
-    """What a policy sees before it acts: the observation and the true progress."""
+    """What a policy sees before it acts: the observation and the true progress; in a chain, that of every task."""
 
     observation: Floats
     progress: float
     success: bool
     step: int
+    stages: tuple["StepState", ...] = ()
 
 
 Policy = Callable[[StepState], Floats]  # action (4,): gripper velocity x, y, z and effort, each in [-1, 1]
@@ -41,6 +44,8 @@ class Trajectory:
     """One rollout, step by step; state 0 is the scene before the first action.
 
     `body_pos` is where this seed put the bodies that do not move; with a row of `qpos` it is all that rendering needs.
+    Of a chain, `task` is the first one, whose scene it is, `readings` are those of the whole, and `stages` has the
+    trajectory of every task; a task whose object a later one moves on has success from its first success on.
     """
 
     task: str
@@ -52,6 +57,18 @@ class Trajectory:
     object_pos: Floats  # (T + 1, 3): what must come to the goal
     readings: tuple[ProgressReading, ...]  # T + 1 of them
     goal: Floats  # (3,)
+    stages: tuple["Trajectory", ...] = ()
+
+    @property
+    def name(self) -> str:
+        """Return its task, or the tasks of its chain."""
+        return "+".join(stage.task for stage in self.stages) or self.task
+
+    @property
+    def turns(self) -> tuple[int, ...]:
+        """Return the states between which objects go one way: the first, the last, and where a stage is done."""
+        done = ([reading.success for reading in stage.readings] for stage in self.stages[:-1])
+        return (0, *(found.index(True) for found in done if any(found)), -1)
 
     @property
     def progress(self) -> Floats:
@@ -60,15 +77,14 @@ class Trajectory:
 
 
 def simulate(task: str, seed: int, steps: int, policy: Policy) -> Trajectory:
-    """Reset the scene, let the policy act for so many steps, and return the trajectory."""
+    """Reset the scene of a task or a chain, let the policy act for so many steps, and return the trajectory."""
     if not 1 <= steps <= MAX_STEPS:
         raise PlanError(f"a rollout takes 1 to {MAX_STEPS} steps, got {steps}")
     with without_warnings():
-        rollout = SteppedRollout(task, open_task(task))
-        observation = rollout.begin(seed)
-        for step in range(steps):
-            last = rollout.reading
-            observation = rollout.advance(policy(StepState(observation.copy(), last.progress, last.success, step)))
+        rollout = SteppedRollout(task, open_task)
+        rollout.begin(seed)
+        for _ in range(steps):
+            rollout.advance(policy(rollout.state()))
     return rollout.trajectory()
 
 
@@ -115,15 +131,30 @@ def simulator_versions() -> dict[str, str]:
         raise
 
 
-def reset_scene(env: Any, seed: int) -> tuple[Floats, dict[str, Any]]:
-    """Reset to the scene of a seed, whatever happened in this simulator before."""
+def reset_scene(env: Any, seed: int, places: Floats | None = None) -> tuple[Floats, dict[str, Any]]:
+    """Reset to the scene of a seed, whatever happened in this simulator before, or to one with these places."""
     mujoco = load_module("mujoco")
     env.seed(seed)
     mujoco.mj_resetData(env.model, env.data)
+    env._freeze_rand_vec = places is not None
+    if places is not None:
+        env._last_rand_vec = places
     env.reset()
     mujoco.mj_forward(env.model, env.data)  # some tasks move a joint at reset and leave the positions stale
     observation = np.asarray(env._get_obs())
     observation[18:36] = observation[:18]
+    _, info = env.evaluate_state(observation, np.zeros(4, np.float32))
+    return observation, info
+
+
+def _measured_in(env: Any, moving: Any) -> tuple[Floats, dict[str, Any]]:
+    """Return what a simulator of the same scene observes in the state of the one that moves."""
+    mujoco = load_module("mujoco")
+    state = np.empty(mujoco.mj_stateSize(env.model, mujoco.mjtState.mjSTATE_INTEGRATION))
+    mujoco.mj_getState(moving.model, moving.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_setState(env.model, env.data, state, mujoco.mjtState.mjSTATE_INTEGRATION)
+    mujoco.mj_forward(env.model, env.data)
+    observation = np.asarray(env._get_obs())
     _, info = env.evaluate_state(observation, np.zeros(4, np.float32))
     return observation, info
 
@@ -148,12 +179,46 @@ def without_warnings() -> Iterator[None]:
 # A rollout that somebody else drives, action by action, in a simulator of its own.
 
 
-class SteppedRollout:
-    """One simulator of a task: reset it by seed, step it, and take the trajectory so far, as `simulate` returns it."""
+@dataclass(eq=False)
+class _Stage:
+    """One task of a rollout and the simulator that measures it, from the state on in which those before it were done.
 
-    def __init__(self, task: str, env: Any = None) -> None:
-        self.task = task
-        self._env: Any = new_simulator(task) if env is None else env
+    Where a later task moves the same object on, its success counts for good: undoing it is no mistake.
+    """
+
+    task: str
+    env: Any
+    meter: ProgressMeter
+    moved_on: bool
+    observation: Floats
+    begun: bool = False
+    done: bool = False  # now or before
+    object_pos: list[Floats] = field(default_factory=list)
+    readings: list[ProgressReading] = field(default_factory=list)
+
+    def note(self, observation: Floats, info: dict[str, Any]) -> None:
+        """Keep where that is which must come to the goal, and the progress since the stage began."""
+        self.observation = observation
+        self.object_pos.append(self.meter.object_pos(observation))
+        reading = self.meter.read(observation, info) if self.begun else ProgressReading(0.0, False, float("nan"))
+        if self.moved_on and self.done:
+            reading = replace(reading, progress=1.0, success=True)
+        self.done |= reading.success
+        self.readings.append(reading)
+
+
+class SteppedRollout:
+    """One simulator of a task: reset it by seed, step it, and take the trajectory so far, as `simulate` returns it.
+
+    A chain moves in the simulator of its first task; those of the others measure a copy of its state.
+    """
+
+    def __init__(self, task: str, opened: Callable[[str], Any] | None = None) -> None:
+        self._places = CHAINS.get(task, ())
+        self._tasks = tuple(task.split("+")) if self._places else (task,)
+        self.task = self._tasks[0]
+        self._envs: list[Any] = [(opened or new_simulator)(name) for name in self._tasks]
+        self._env = self._envs[0]
 
     def reset(self, seed: int) -> Floats:
         """Begin a rollout in the scene of a seed and return its first observation."""
@@ -174,36 +239,61 @@ class SteppedRollout:
 
     def begin(self, seed: int) -> Floats:
         """Do as `reset` does, with the warnings and errors of the simulator."""
-        observation, info = reset_scene(self._env, seed)
-        self.meter = ProgressMeter(self.task, self._env, observation, info)
         self._seed, self._actions = seed, list[NDArray[np.float32]]()
+        self._states, self._readings = list[tuple[Floats, Floats]](), list[ProgressReading]()
+        self._stages, moved = list[_Stage](), [TASK_OBJECTS[task] for task in self._tasks]
+        for place, (task, env) in enumerate(zip(self._tasks, self._envs, strict=True)):
+            drawn = self._places[place - 1](self._env._last_rand_vec) if place else None
+            observation, info = reset_scene(env, seed, drawn)
+            meter = ProgressMeter(task, env, observation, info)
+            self._stages.append(_Stage(task, env, meter, moved[place] in moved[place + 1 :], observation, not place))
+            if not place:
+                first = observation, info
         self._body_pos = self._env.model.body_pos.copy()
-        self._states, self._readings = list[tuple[Floats, Floats, Floats]](), list[ProgressReading]()
-        self._note(observation, info)
-        return observation
+        self._note(*first)
+        return first[0]
 
     def advance(self, action: Floats) -> Floats:
         """Do as `step` does, with the warnings and errors of the simulator."""
         self._actions.append(np.clip(action, -1, 1).astype(np.float32))
         observation, _, _, _, info = self._env.step(self._actions[-1])
-        self._note(observation, info)
+        self._note(np.asarray(observation), info)
         return np.asarray(observation)
 
     def _note(self, observation: Floats, info: dict[str, Any]) -> None:
-        """Keep the positions of all joints, of the gripper and of what must come to the goal, and the progress."""
-        self._states.append(
-            (self._env.data.qpos.copy(), self._env.tcp_center.copy(), self.meter.object_pos(observation))
-        )
-        self._readings.append(self.meter.read(observation, info))
+        """Keep the positions of all joints and of the gripper, and the progress of every stage and of the whole."""
+        self._states.append((self._env.data.qpos.copy(), self._env.tcp_center.copy()))
+        self._stages[0].note(observation, info)
+        for before, stage in pairwise(self._stages):
+            observation, info = _measured_in(stage.env, self._env)
+            if before.done and not stage.begun:
+                stage.begun, stage.meter = True, ProgressMeter(stage.task, stage.env, observation, info)
+            stage.note(observation, info)
+        self._readings.append(whole_reading([stage.readings[-1] for stage in self._stages]))
 
     @property
     def reading(self) -> ProgressReading:
         """Return the true progress and success of the state it is in."""
         return self._readings[-1]
 
+    def state(self) -> StepState:
+        """Return what a policy sees before the next action."""
+        step = len(self._actions)
+        now = [(stage.observation.copy(), stage.readings[-1]) for stage in self._stages]
+        stages = tuple(StepState(seen, reading.progress, reading.success, step) for seen, reading in now)
+        if len(stages) == 1:
+            return stages[0]
+        return replace(stages[0], progress=self.reading.progress, success=self.reading.success, stages=stages)
+
     def trajectory(self) -> Trajectory:
         """Return the rollout so far."""
-        qpos, gripper_pos, object_pos = (np.stack(part) for part in zip(*self._states, strict=True))
+        qpos, gripper_pos = (np.stack(part) for part in zip(*self._states, strict=True))
         actions = np.stack(self._actions)
-        readings, goal = tuple(self._readings), self.meter.goal
-        return Trajectory(self.task, self._seed, actions, qpos, self._body_pos, gripper_pos, object_pos, readings, goal)
+        stages = [
+            Trajectory(stage.task, self._seed, actions, qpos, self._body_pos, gripper_pos,
+                       np.stack(stage.object_pos), tuple(stage.readings), stage.meter.goal)
+            for stage in self._stages
+        ]  # fmt: skip
+        if len(stages) == 1:
+            return stages[0]
+        return replace(stages[0], readings=tuple(self._readings), stages=tuple(stages))

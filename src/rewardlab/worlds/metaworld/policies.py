@@ -10,11 +10,12 @@ from rewardlab.core.catalog import find
 from rewardlab.core.seeding import rng_for
 from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, scripted_expert
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
-from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
+from rewardlab.worlds.metaworld.tasks import CHAINS, OPPOSITE_TASKS
 
 Act = Callable[[Floats], Floats]
 
 _STILL = np.zeros(3)
+_HELD, _RETREAT = 8, 25  # steps between two tasks of a chain: holding still, then letting go and drawing back
 # Experts that do not look at the goal; another goal for them is an object that is not where they take it to be.
 # fmt: off
 _GOAL_BLIND = frozenset((
@@ -44,12 +45,36 @@ SIBLING_TASKS = {
 def make_policy(quality: str, task: str, seed: int, limit: float | None = None) -> Policy:
     """Return a policy of this quality; its randomness comes from the seed and the names.
 
-    `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given.
+    `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given. In a chain,
+    one task that is drawn is done in this quality and the others by the expert.
     """
+    if task in CHAINS:
+        return _one_after_the_other(quality, task, seed, limit)
     rng = rng_for(seed, "ladder", task, quality)
     pace = float(rng.uniform(0.8, 1.0))
     drawn = float(rng.uniform(0.02, 0.95))
     return find(POLICIES, quality, "quality")(ExpertScript(task, rng, pace, drawn if limit is None else limit))
+
+
+def _one_after_the_other(quality: str, chain: str, seed: int, limit: float | None) -> Policy:
+    """Do one task in this quality and the others by the expert; one that stops does so on the first, or before one."""
+    tasks, rng = chain.split("+"), rng_for(seed, "ladder", chain, quality)
+    drawn, turn, held = int(rng.integers(len(tasks))), 0, 0
+    limit = 0.0 if drawn and quality == "stops_early" else limit
+    policies = [
+        make_policy(quality if place == drawn else "expert", task, seed, limit) for place, task in enumerate(tasks)
+    ]
+
+    def control(state: StepState) -> Floats:
+        nonlocal turn, held
+        held += state.stages[turn].success
+        if held > _HELD + _RETREAT and turn + 1 < len(tasks):
+            turn, held = turn + 1, 0
+        if held > _HELD and turn + 1 < len(tasks):
+            return np.array([0.0, -0.2, 0.6, -1.0])
+        return policies[turn](state.stages[turn])
+
+    return control
 
 
 def noisy_expert(task: str, seed: int, sigma: float) -> Policy:

@@ -13,6 +13,7 @@ from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
+from rewardlab.data.roboreward_rows import stage_row
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.metaworld.distractors import place_distractors
 from rewardlab.worlds.metaworld.instructions import (
@@ -20,14 +21,15 @@ from rewardlab.worlds.metaworld.instructions import (
     ask_for_distractor,
     caption,
     counterfactuals,
-    draw_instruction,
+    draw_instructions,
+    joined_text,
 )
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
 from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
 from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, ROBOT_EDIT, render_rollout
-from rewardlab.worlds.metaworld.tasks import split_of_task
+from rewardlab.worlds.metaworld.tasks import CHAINS, split_of_task
 from rewardlab.worlds.plan import (
     CRF,
     Collection,
@@ -36,14 +38,19 @@ from rewardlab.worlds.plan import (
     Row,
     Simulator,
     parse_world,
+    stage_of,
 )
+
+_CHAINS = "chains"  # in place of a task: all of them
 
 
 def check(plan: Collection) -> None:
     """Raise PlanError where the settings name something that Meta-World has not."""
-    for names, catalog, what in ((plan.tasks, TASKS, "task"), (plan.quality, POLICIES, "quality")):
+    for names, catalog, what in ((plan.tasks, (*TASKS, *CHAINS, _CHAINS), "task"), (plan.quality, POLICIES, "quality")):
         for name in names:
             find({**dict.fromkeys(catalog), "all": None}, name, what)
+    if (plan.marker or plan.captions) and any(each.task in CHAINS for each in plan_episodes(plan)):
+        raise PlanError("a chain has several goals, and captions are of one task; leave out --marker and --captions")
     for camera in plan.camera:
         camera_view(camera, plan.size, plan.marker)
     if (plan.frames[1] - 1) * stride_of(plan) > MAX_STEPS:
@@ -72,7 +79,8 @@ _STOPS = {1: (0.01, 0.08), 2: (0.12, 0.35), 3: (0.42, 0.65), 4: (0.72, 0.95), 5:
 
 def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
     """Return the episodes of a plan in their order in the dataset."""
-    tasks = TASKS if "all" in plan.tasks else plan.tasks
+    several = {"all": TASKS, _CHAINS: tuple(CHAINS)}
+    tasks = [task for name in plan.tasks for task in several.get(name, (name,))]
     return [
         PlannedEpisode(plan.simulator, task, index) for task in dict.fromkeys(tasks) for index in range(plan.episodes)
     ]
@@ -146,20 +154,24 @@ def _rows(
     last = trajectory.readings[-1]
     other_arm = any(name == ROBOT_EDIT and amounts[0] for name, *amounts in row["world"]["changes"])
     row |= {
-        "task_id": trajectory.task,
-        "split": split_of_task(trajectory.task),
+        "task_id": trajectory.name,
+        "split": split_of_task(trajectory.name),
         "embodiment": "Franka Panda, simulated" if other_arm else "Sawyer, simulated",
         "camera": row["world"]["camera"],
         "license": "MIT",
         "source": "Meta-World",
     }
-    labels = {
-        "task": draw_instruction(trajectory, plan.phrasings, rng),
+    texts = draw_instructions(trajectory, plan.phrasings, rng)
+    labels: Row = {
+        "task": joined_text(texts),
         "reward": last.level,
         "success": last.success,
         "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
     }
-    others = [*counterfactuals(trajectory, rng), *asked]
+    if trajectory.stages:
+        stages = (stage_of(text, stage.progress, kept) for text, stage in zip(texts, trajectory.stages, strict=True))
+        labels["stages"] = [stage_row(stage) for stage in stages]
+    others = [*([] if trajectory.stages else counterfactuals(trajectory, rng)), *asked]
     chosen = [others[i] for i in sorted(rng.permutation(len(others))[: plan.counterfactuals])]
     more = [
         row | {"task": o.text, "reward": o.level, "success": o.level == 5, "counterfactual": o.kind} for o in chosen

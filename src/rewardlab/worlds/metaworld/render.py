@@ -137,14 +137,14 @@ class TaskRenderer:
         return tiles[:, :, ::-1] if CAMERAS[view.camera].fixed else tiles[:, ::-1]
 
     def footprints(self, trajectory: Trajectory) -> tuple[Floats, Floats]:
-        """Return the positions (x, y) of everything on the table at the start and the end, and the radius of each."""
+        """Return the positions (x, y) of everything on the table at each turn, and the radius of each."""
         self._settle(trajectory)
         solid = np.flatnonzero((self.model.geom_rbound > 0) & (self.model.geom_rbound < 0.3))
         positions = []
-        for qpos in (trajectory.qpos[0], trajectory.qpos[-1]):
-            self._pose(qpos)
+        for step in trajectory.turns:
+            self._pose(trajectory.qpos[step])
             positions.append(self.data.geom_xpos[solid, :2].copy())
-        return np.concatenate(positions), np.tile(self.model.geom_rbound[solid], 2)
+        return np.concatenate(positions), np.tile(self.model.geom_rbound[solid], len(positions))
 
     def table_top(self) -> float:
         """Return the height of the table's surface, which is higher where the table has a hole."""

@@ -61,7 +61,7 @@ def record_json(trajectory: Trajectory, record: RolloutRecord) -> dict[str, obje
     view = record.view
     return {
         "kind": "metaworld",
-        "task": trajectory.task,
+        "task": trajectory.name,
         "seed": trajectory.seed,
         "steps": len(trajectory.actions),
         "stride": record.stride,
@@ -70,7 +70,7 @@ def record_json(trajectory: Trajectory, record: RolloutRecord) -> dict[str, obje
         "size": view.size,
         "marker": view.marker,
         "changes": [[name, *amounts] for name, amounts in record.changes],
-        "colours": list(OBJECT_COLOURS.get(trajectory.task, ())),
+        "colours": list(dict.fromkeys(c for t in trajectory.name.split("+") for c in OBJECT_COLOURS.get(t, ()))),
         **simulator_versions(),
     }
 

@@ -4,7 +4,7 @@ Progress looks at the state alone: at the distance between the object that must 
 the start of the rollout, and at the simulator's own success. Time, effort and the shaped reward play no part.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -86,12 +86,21 @@ class ProgressMeter:
             ready = fraction_covered(self._tool_start, self.spec.tool(self._env, observation), _CONTACT_DISTANCE)
             change = _TOOL_SHARE * max(ready, change) + (1 - _TOOL_SHARE) * change
         near = 0.0
-        if self.spec.family != "reach":
+        if self.spec.family != "reach" and self._approach_start > _CONTACT_DISTANCE:
             near = fraction_covered(self._approach_start, _gripper_to_object(self._env, observation), _CONTACT_DISTANCE)
         return ProgressReading(progress_of(self.spec.family, change, near), False, distance)
 
     def _distance(self, observation: Floats, info: Info) -> float:
         return self.spec.distance(self._env, observation) if self.spec.distance else float(info["obj_to_target"])
+
+
+def whole_reading(parts: Sequence[ProgressReading]) -> ProgressReading:
+    """Return the reading of a chain from those of its tasks: the mean progress, and success where all succeed."""
+    if len(parts) == 1:
+        return parts[0]
+    success = all(part.success for part in parts)
+    mean = min(_MAX_WITHOUT_SUCCESS, float(np.mean([part.progress for part in parts])))
+    return ProgressReading(1.0 if success else mean, success, float(np.sum([part.distance for part in parts])))
 
 
 def fraction_covered(start: float, current: float, success_distance: float) -> float:

@@ -1,9 +1,14 @@
-"""The fifty tasks as tables: objects, colours, opposites, splits and folds."""
+"""The fifty tasks as tables: objects, colours, opposites, chains, splits and folds."""
+
+from collections.abc import Callable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.physics import TASKS
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+
+Floats = NDArray[np.float64]
 
 # fmt: off
 TASK_OBJECTS = {
@@ -48,6 +53,46 @@ _PAIRS = (
     ("plate-slide-side", "plate-slide-back-side"), ("window-close", "window-open"),
 )
 OPPOSITE_TASKS = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])}
+# fmt: on
+
+
+# Chains: tasks done one after the other in one scene.
+
+
+def _same(places: Floats) -> Floats:
+    return places
+
+
+def _swapped(places: Floats) -> Floats:
+    """Return the places of object and goal, one for the other."""
+    return np.roll(places, 3)
+
+
+def _machine(places: Floats) -> Floats:
+    """Return where the coffee machine stands, from the place of the mug under it."""
+    return np.add(places[3:], (0.0, 0.22, 0.0))
+
+
+# By their names; for each later task, what draws its scene and goal, from what drew those of the first.
+CHAINS: dict[str, tuple[Callable[[Floats], Floats], ...]] = {
+    "coffee-push+coffee-button": (_machine,),
+    "coffee-push+coffee-pull": (_swapped,),
+    "coffee-push+coffee-button+coffee-pull": (_machine, _swapped),
+    "door-close+door-open": (_same,),
+    "door-lock+door-unlock": (_same,),
+    "door-open+door-close": (_same,),
+    "door-unlock+door-lock": (_same,),
+    "drawer-close+drawer-open": (_same,),
+    "drawer-open+drawer-close": (_same,),
+    "handle-press-side+handle-pull-side": (_same,),
+    "handle-pull+handle-press": (_same,),
+    "plate-slide+plate-slide-back": (_swapped,),
+    "plate-slide-side+plate-slide-back-side": (_swapped,),
+    "window-close+window-open": (_same,),
+    "window-open+window-close": (_same,),
+}
+
+# fmt: off
 
 HALFWAY_INSTRUCTIONS = {
     "door-close": "Close the door only halfway.", "door-open": "Open the door only halfway.",
@@ -74,8 +119,10 @@ FOLDS = 5
 
 
 def split_of_task(task: str) -> str:
-    """Return the split of a task, the same in every collection."""
-    place, ends = _shuffled().index(task) / len(TASKS), np.cumsum(list(SPLITS.values()))
+    """Return the split of a task, the same in every collection; of a chain, the last that one of its tasks is in."""
+    if task in CHAINS:
+        return max(map(split_of_task, task.split("+")), key=list(SPLITS).index)
+    place, ends = _shuffled().index(task) / len(PROGRESS_SPECS), np.cumsum(list(SPLITS.values()))
     return list(SPLITS)[int(np.searchsorted(ends, place, side="right"))]
 
 
@@ -87,7 +134,7 @@ def unseen_tasks(fold: int) -> tuple[str, ...]:
 
 
 def _shuffled() -> list[str]:
-    return sorted(TASKS, key=lambda name: float(rng_for(0, "split", name).random()))
+    return sorted(PROGRESS_SPECS, key=lambda name: float(rng_for(0, "split", name).random()))
 
 
 COLOURS = {

@@ -4,10 +4,12 @@ Progress looks at the states alone. Level 5 and progress 1 mean that the goal is
 comes near adds up to .09 and never leaves level 1.
 """
 
+import math
 import tomllib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +33,7 @@ _RESTING = 0.02  # metres above its support at which a thing lies on it
 _CONTACT = 0.04  # metres at which the hand has arrived
 _BEFORE_SUCCESS = 0.99
 _RELEASE = 0.1  # share of putting something down that letting go makes
-_PASSING = ("lift", "push", "sort", "pour", "put-next-to")  # verbs that cannot be one of two steps
+_PASSING = ("lift", "push", "sort", "pour", "put-next-to")  # verbs that cannot be one of several steps
 DIRECTIONS = ("to the left", "to the right", "towards the robot", "away from the robot")
 _TOWARDS = {"towards the robot": np.array([-1.0, 0, 0]), "away from the robot": np.array([1.0, 0, 0])}
 
@@ -58,7 +60,7 @@ class States:
 
 @dataclass(frozen=True)
 class Goal:
-    """What is asked: a verb, the number of a thing, of another one, a direction, several things, and a second goal."""
+    """What is asked: a verb, the number of a thing, of another one, a direction, several things, and the next goal."""
 
     verb: str
     thing: int
@@ -69,9 +71,19 @@ class Goal:
     also: "Goal | None" = None
 
     @property
+    def steps(self) -> tuple["Goal", ...]:
+        """Return the goals of one step that this one asks for, in their order."""
+        return (replace(self, also=None), *(self.also.steps if self.also else ()))
+
+    @property
     def verbs(self) -> tuple[str, ...]:
-        """Return the verbs of both steps."""
-        return (self.verb, *(self.also.verbs if self.also else ()))
+        """Return the verbs of all steps."""
+        return tuple(step.verb for step in self.steps)
+
+
+def in_steps(steps: Sequence[Goal]) -> Goal:
+    """Return goals of one step as one goal, which asks for them in this order."""
+    return replace(steps[0], also=in_steps(steps[1:]) if len(steps) > 1 else None)
 
 
 def direction_of(scene: Scene, direction: str) -> Floats:
@@ -128,11 +140,15 @@ def inner_place(scene: Scene, states: States, other: int) -> Floats:
 
 def progress(scene: Scene, states: States, goal: Goal) -> Floats:
     """Return the progress of a goal in every state, (T,), measured against the first state."""
-    own = _PROGRESS.get(goal.verb, _joint_progress)(scene, states, goal)
-    if goal.also is None:
-        return own
-    both = np.stack([own, progress(scene, states, goal.also)])
-    return np.where((both == 1).all(axis=0), 1.0, np.minimum(both.mean(axis=0), _BEFORE_SUCCESS))
+    return _all_of([_PROGRESS.get(step.verb, _joint_progress)(scene, states, step) for step in goal.steps])
+
+
+def _all_of(parts: Sequence[Floats]) -> Floats:
+    """Return the progress of what is done when all its parts are: their mean, and 1 only then."""
+    if len(parts) == 1:
+        return parts[0]
+    every = np.stack(parts)
+    return np.where((every == 1).all(axis=0), 1.0, np.minimum(every.mean(axis=0), _BEFORE_SUCCESS))
 
 
 def _graded(change: Floats, near: Floats, success: Bools, family: str) -> Floats:
@@ -225,8 +241,7 @@ def _pour(scene: Scene, states: States, goal: Goal) -> Floats:
 
 
 def _sort(scene: Scene, states: States, goal: Goal) -> Floats:
-    parts = np.stack([_put(scene, states, replace(goal, thing=member)) for member in goal.members])
-    return np.where((parts == 1).all(axis=0), 1.0, np.minimum(parts.mean(axis=0), _BEFORE_SUCCESS))
+    return _all_of([_put(scene, states, replace(goal, thing=member)) for member in goal.members])
 
 
 def _joint_progress(scene: Scene, states: States, goal: Goal) -> Floats:
@@ -312,25 +327,34 @@ def _group_goals(scene: Scene) -> Iterator[Goal]:
                 yield Goal("sort", members[0], j, members=tuple(members), group=name)
 
 
-def two_steps(scene: Scene, goals: list[Goal], rng: Generator) -> Goal | None:
-    """Return two goals as one that can both be reached in the end, such as opening a drawer and filling it."""
+def several_steps(scene: Scene, goals: list[Goal], count: int, rng: Generator) -> Goal | None:
+    """Return so many goals as one that can all be reached in the end, such as opening a drawer and filling it."""
     lasting = [goal for goal in goals if goal.verb not in _PASSING]
     first = pick(lasting, rng) if lasting else None
     if first is None:
         return None
+    steps = [first]
     if first.verb == "open" and scene.things[first.thing].inner:
         fits = [
             i for i, t in enumerate(scene.things) if t.type.role == "movable" and t.on < 0 and not _carries(scene, i)
         ]
         fits = [i for i in fits if scene.things[i].radius <= 1.6 * scene.things[first.thing].inner]
         if fits:
-            return replace(first, also=Goal("put-in", pick(fits, rng), first.thing))
-    busy = {first.thing, first.other}
-    second = [
-        goal for goal in lasting if not busy & {goal.thing, goal.other} or goal.other == first.other != -1 != goal.thing
-    ]
-    second = [goal for goal in second if goal.thing not in busy and (goal.verb != "stack" or goal.other not in busy)]
-    return replace(first, also=pick(second, rng)) if second else None
+            steps.append(Goal("put-in", pick(fits, rng), first.thing))
+    while len(steps) < count:
+        more = [goal for goal in lasting if all(_leaves_alone(goal, step) for step in steps)]
+        if not more:
+            return None
+        steps.append(pick(more, rng))
+    return in_steps(steps)
+
+
+def _leaves_alone(goal: Goal, step: Goal) -> bool:
+    """Tell whether a goal can be reached after a step without undoing it; two may fill the same place."""
+    busy = {step.thing, step.other}
+    if goal.thing in busy or (goal.verb == "stack" and goal.other in busy):
+        return False
+    return not busy & {goal.thing, goal.other} or goal.other == step.other != -1
 
 
 def _carries(scene: Scene, number: int) -> bool:
@@ -360,7 +384,9 @@ def names_of(scene: Scene, number: int) -> list[str]:
 
 
 def texts_of(scene: Scene, goal: Goal, kind: str = "train") -> list[str]:
-    """Return every way to say a goal."""
+    """Return every way to say a goal; of several steps, every combination of theirs."""
+    if goal.also is not None:
+        return [joined_text(said) for said in product(*(texts_of(scene, step, kind) for step in goal.steps))]
     templates = phrasings()[goal.verb][kind]
     others = names_of(scene, goal.other) if goal.other >= 0 else [""]
     relation = scene.things[goal.other].type.relation if goal.other >= 0 else ""
@@ -374,16 +400,27 @@ def texts_of(scene: Scene, goal: Goal, kind: str = "train") -> list[str]:
             for template in templates
         )
     )
-    if goal.also is None:
-        return [f"{text}." for text in said]
-    more = texts_of(scene, goal.also, kind)
-    return [f"{text} and {second[:1].lower()}{second[1:]}" for text in said for second in more]
+    return [f"{text}." for text in said]
+
+
+def joined_text(said: Sequence[str]) -> str:
+    """Return the texts of several steps as one sentence."""
+    first, *others = (text.removesuffix(".") for text in said)
+    return " and ".join([first, *(f"{text[:1].lower()}{text[1:]}" for text in others)]) + "."
 
 
 def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
+def draw_texts(scene: Scene, goal: Goal, kind: str, rng: Generator) -> list[str]:
+    """Return one way to say each step of a goal; `joined_text` makes the text of the goal of them."""
+    ways = [texts_of(scene, step, kind) for step in goal.steps]
+    sizes = [len(way) for way in ways]
+    chosen = np.unravel_index(int(rng.integers(math.prod(sizes))), sizes)  # three steps have millions of combinations
+    return [way[int(number)] for way, number in zip(ways, chosen, strict=True)]
+
+
 def draw_text(scene: Scene, goal: Goal, kind: str, rng: Generator) -> str:
     """Return one way to say a goal."""
-    return pick(texts_of(scene, goal, kind), rng)
+    return joined_text(draw_texts(scene, goal, kind, rng))

@@ -1,7 +1,7 @@
 """Record one episode of the tabletop, and clips for training: rollouts with the progress of many instructions."""
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
@@ -10,11 +10,12 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import Frames, level_of_progress
+from rewardlab.core.episode import Frames, Indices, Stage, level_of_progress
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.video_encoding import encode
+from rewardlab.data.roboreward_rows import stage_row
 from rewardlab.worlds.edits import WORLD_EDITS
 from rewardlab.worlds.plan import (
     CRF,
@@ -24,9 +25,10 @@ from rewardlab.worlds.plan import (
     Row,
     Simulator,
     parse_world,
+    stage_of,
 )
 from rewardlab.worlds.tabletop.catalog import EVERYTHING, VERBS, Vocabulary, unseen_vocabulary
-from rewardlab.worlds.tabletop.goals import Goal, draw_text, goals_of, progress
+from rewardlab.worlds.tabletop.goals import Goal, draw_text, draw_texts, goals_of, joined_text, progress
 from rewardlab.worlds.tabletop.render import render_states
 from rewardlab.worlds.tabletop.replay import (
     THINGS_EDIT,
@@ -38,10 +40,10 @@ from rewardlab.worlds.tabletop.replay import (
     record_json,
     video_steps,
 )
-from rewardlab.worlds.tabletop.rollouts import QUALITIES, TWO_STEPS, Rollout, make_rollout
+from rewardlab.worlds.tabletop.rollouts import QUALITIES, STEPS, Rollout, make_rollout
 from rewardlab.worlds.tabletop.scene import CAMERAS
 
-TASKS = (*VERBS, TWO_STEPS)
+TASKS = (*VERBS, *STEPS)
 _ATTEMPTS = 12  # rollouts tried for a wanted level
 # Where a wanted level is mostly found.
 _LIKELY = {
@@ -129,7 +131,7 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
         "quality": rollout.quality,
         "world_change": world,
         "world": record_json(record, rollout) | {"video": sha256(video.read_bytes()).hexdigest()[:16]},
-        "task_id": planned.task,
+        "task_id": "+".join(rollout.goal.verbs),
         "split": split_of(rollout),
         "embodiment": _ARMS[scene.arm.make],
         "camera": camera,
@@ -139,20 +141,33 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     }
     row |= {"caption": caption(rollout, rollout.states)} if plan.captions else {}
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist(), strict=True))
-    return RecordedEpisode(_rows(plan, rollout, row, own[steps], rng), seconds)
+    return RecordedEpisode(_rows(plan, rollout, row, own[steps], steps, rng), seconds)
 
 
-def _rows(plan: Collection, rollout: Rollout, row: Row, own: NDArray[np.float64], rng: Generator) -> tuple[Row, ...]:
+def _rows(
+    plan: Collection, rollout: Rollout, row: Row, own: NDArray[np.float64], steps: Indices, rng: Generator
+) -> tuple[Row, ...]:
     """Return the row of an episode and those of other instructions for it."""
-    labels = {
-        "task": draw_text(rollout.scene, rollout.goal, plan.phrasings, rng),
+    texts = draw_texts(rollout.scene, rollout.goal, plan.phrasings, rng)
+    labels: Row = {
+        "task": joined_text(texts),
         "reward": level_of_progress(float(own[-1])),
         "success": bool(own[-1] == 1),
         "progress": [round(float(value), 4) for value in own],
     }
+    if len(texts) > 1:
+        labels["stages"] = [stage_row(stage) for stage in stages_of(rollout, texts, steps)]
     others = graded_commands(rollout, rng, plan.phrasings)[: plan.counterfactuals]
     more = [row | {"task": o.text, "reward": o.level, "success": False, "counterfactual": o.kind} for o in others]
     return (row | labels, *more)
+
+
+def stages_of(rollout: Rollout, texts: Sequence[str], steps: Indices) -> list[Stage]:
+    """Return the stages of a rollout at these steps."""
+    return [
+        stage_of(text, progress(rollout.scene, rollout.states, goal), steps)
+        for text, goal in zip(texts, rollout.goal.steps, strict=True)
+    ]
 
 
 def split_of(rollout: Rollout) -> str:

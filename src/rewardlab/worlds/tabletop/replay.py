@@ -24,13 +24,15 @@ from rewardlab.worlds.tabletop.goals import (
     Goal,
     States,
     goals_of,
+    in_steps,
+    joined_text,
     names_of,
     phrasings,
     progress,
     texts_of,
 )
 from rewardlab.worlds.tabletop.render import MAX_SIDE, render_states
-from rewardlab.worlds.tabletop.rollouts import QUALITIES, TWO_STEPS, Rollout, make_rollout
+from rewardlab.worlds.tabletop.rollouts import QUALITIES, STEPS, Rollout, make_rollout
 from rewardlab.worlds.tabletop.scene import CAMERAS, Scene, Surface, Thing, draw_clutter
 
 Amounts = Sequence[float]
@@ -48,7 +50,7 @@ class RolloutRecord:
     """What is stored about a rollout: how it is made, how it is shown, and where it ends."""
 
     seed: int
-    task: str  # a verb, or two-steps
+    task: str  # a verb, or one of STEPS
     quality: str
     camera: str
     frames: int
@@ -79,8 +81,7 @@ def video_steps(rollout: Rollout, frames: int) -> NDArray[np.int64]:
 
 def record_json(record: RolloutRecord, rollout: Rollout) -> dict[str, object]:
     """Return the JSON record of a rollout."""
-    asked = {goal for goal in (rollout.goal, rollout.goal.also) if goal is not None}
-    things = [rollout.scene.things[number] for goal in asked for number in (goal.thing, *goal.members)]
+    things = [rollout.scene.things[number] for goal in rollout.goal.steps for number in (goal.thing, *goal.members)]
     return {
         "kind": "tabletop",
         **{name: value for name, value in vars(record).items() if name != "changes"},
@@ -111,7 +112,7 @@ def _replayed(record: RolloutRecord, generator: int) -> ReplayedRollout:
 def _read(record: Mapping[str, object]) -> RolloutRecord:
     row: Any = record
     try:
-        find(dict.fromkeys((*VERBS, TWO_STEPS)), str(row["task"]), "task")
+        find(dict.fromkeys((*VERBS, *STEPS)), str(row["task"]), "task")
         find(QUALITIES, str(row["quality"]), "quality")
         find({**CAMERAS, "any": None}, str(row["camera"]), "camera")
         if not 2 <= int(row["frames"]) <= MOST_FRAMES or not 0 < int(row["size"]) <= MAX_SIDE:
@@ -263,8 +264,8 @@ def _goal_decoys(rollout: Rollout, amounts: Amounts) -> Scene:
 def _object_colour(rollout: Rollout, amounts: Amounts) -> Scene:
     """Paint what the goal is about; not where another thing of its kind could then be meant."""
     *rgb, cover = amounts
-    scene, goals = rollout.scene, [goal for goal in (rollout.goal, rollout.goal.also) if goal is not None]
-    meant = {number for goal in goals for number in (goal.thing, *goal.members)}
+    scene = rollout.scene
+    meant = {number for goal in rollout.goal.steps for number in (goal.thing, *goal.members)}
     if any(
         thing.kind == scene.things[number].kind
         for number in meant
@@ -317,15 +318,20 @@ def level_of_command(text: str, rollout: Rollout, step: int = -1) -> int | None:
 
 def goal_of_command(text: str, rollout: Rollout) -> Goal | None:
     """Return the goal that a command means in a scene; None where it means none that can be asked there."""
-    known = _commands(rollout)
-    said = normal(text)
+    known, said = _commands(rollout), normal(text)
+    steps = _said_steps(said, known)
+    return in_steps(steps) if steps else None
+
+
+def _said_steps(said: str, known: Mapping[str, Goal]) -> list[Goal]:
+    """Return the goals of one step that a text names with `and` between them; none where a part names none."""
     if said in known:
-        return known[said]
+        return [known[said]]
     for place in (i for i in range(len(said)) if said.startswith(" and ", i)):
-        first, second = known.get(said[:place]), known.get(said[place + 5 :])
-        if first is not None and second is not None:
-            return replace(first, also=second)
-    return None
+        rest = _said_steps(said[place + 5 :], known) if said[:place] in known else []
+        if rest:
+            return [known[said[:place]], *rest]
+    return []
 
 
 @lru_cache(maxsize=32)
@@ -334,7 +340,8 @@ def _commands(rollout: Rollout) -> dict[str, Goal]:
 
 
 def _each_command(rollout: Rollout) -> Iterator[tuple[str, Goal]]:
-    for goal in reversed(goals_asked(rollout)):  # where two goals have the same words, those of the rollout come last
+    # Where two goals have the same words, those of the rollout come last.
+    for goal in reversed(list(dict.fromkeys([*rollout.goal.steps, *goals_of(rollout.scene)]))):
         for kind in PHRASINGS:
             yield from ((normal(text), goal) for text in texts_of(rollout.scene, goal, kind))
 
@@ -371,7 +378,8 @@ def describe(rollout: Rollout) -> str:
     """Return the scene, what happened and how it ended, in words."""
     scene, states = rollout.scene, rollout.states
     things = ", ".join(names_of(scene, number)[-1] for number in range(len(scene.things)))
-    asked = " ".join(texts_of(scene, goal)[0] for goal in goals_asked(rollout))
+    firsts = ([texts_of(scene, step)[0] for step in goal.steps] for goal in goals_asked(rollout))
+    asked = " ".join(map(joined_text, firsts))
     x, y, z = states.hand[-1]
     return (
         f"1) Scene and objects: {things}. What can be asked here: {asked}\n"

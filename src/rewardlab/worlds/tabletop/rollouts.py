@@ -26,9 +26,10 @@ from rewardlab.worlds.tabletop.goals import (
     direction_of,
     goals_of,
     handle_of,
+    in_steps,
     inner_place,
     rotation_z,
-    two_steps,
+    several_steps,
 )
 from rewardlab.worlds.tabletop.scene import Scene, draw_scene, usable_verbs
 
@@ -38,7 +39,8 @@ STEPS_PER_SECOND = 20
 WIDEST = 0.08  # metres between open fingers
 _ABOVE = 0.1  # metres above a thing from which the hand comes down
 _TRIES = 20
-TWO_STEPS = "two-steps"  # in place of a verb
+TWO_STEPS, THREE_STEPS = "two-steps", "three-steps"  # in place of a verb
+STEPS = {TWO_STEPS: 2, THREE_STEPS: 3}  # goals that are asked for in one instruction
 _TWO_STEPS = 0.1  # share of rollouts with two goals at once
 _VERB_SHARES = {
     **{"lift": 2.5, "put-in": 3.0, "put-on": 2.5, "put-next-to": 1.5, "take-out": 1.5, "push": 2.0, "stack": 1.5},
@@ -103,20 +105,20 @@ def _draw_verb(rng: Generator, vocabulary: Vocabulary) -> str:
 
 def _draw_goal(rng: Generator, verb: str, vocabulary: Vocabulary, camera: str) -> tuple[Scene, Goal, list[Goal]]:
     """Return a scene, a goal of this verb in it, and every goal of one step that can be gone through."""
-    for _ in range(_TRIES):
+    for _ in range(5 * _TRIES if verb == THREE_STEPS else _TRIES):
         scene = draw_scene(
-            rng, pick(usable_verbs(vocabulary), rng) if verb == TWO_STEPS else verb, vocabulary, camera=camera
+            rng, pick(usable_verbs(vocabulary), rng) if verb in STEPS else verb, vocabulary, camera=camera
         )
         goals = [goal for goal in goals_of(scene, vocabulary) if _way_is_free(scene, goal)]
-        if verb == TWO_STEPS:
-            both = two_steps(scene, goals, rng)
-            own = [both] if both is not None and set(both.verbs) <= vocabulary.verbs else []
+        if verb in STEPS:
+            together = several_steps(scene, goals, STEPS[verb], rng)
+            own = [together] if together is not None and set(together.verbs) <= vocabulary.verbs else []
         else:
             own = [goal for goal in goals if goal.verb == verb]
             own = [goal for goal in own if goal.thing == 0] or own
         if own:
             return scene, pick(own, rng), goals
-    raise PlanError(f"{_TRIES} scenes had nothing to do for {verb!r} with these kinds; allow more kinds")
+    raise PlanError(f"no scene had nothing to do for {verb!r} with these kinds; allow more kinds")
 
 
 def _way_is_free(scene: Scene, goal: Goal) -> bool:
@@ -531,16 +533,18 @@ def _wrong_place(motion: Motion, goal: Goal, goals: list[Goal]) -> None:
 
 
 def _undone(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
+    """Undo the last step in the end; of three steps the second, before the third is done."""
     before = motion.place.copy()
     values = motion.value.copy()
-    do(motion, goal)
+    steps, rest = goal.steps[:2], goal.steps[2:]
+    do(motion, in_steps(steps))
     if goal.verb == "lift":
         low = motion.scene.things[goal.thing].size * motion.scene.things[goal.thing].type.grip[0]
         motion.go(motion.hand * [1, 1, 0] + up(low + before[goal.thing, 2]))
         motion.release()
         motion.retreat()
         return
-    last = goal.also or goal
+    last = steps[-1]
     thing = last.members[-1] if last.members else last.thing
     if motion.scene.things[thing].type.joint:
         motion.work(thing, float(values[thing]))
@@ -548,6 +552,8 @@ def _undone(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
         motion.release()
     else:
         motion.carry(thing, before[thing])
+    for step in rest:
+        do(motion, step)
 
 
 def _retried(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:

@@ -1,0 +1,1 @@
+"""The language of robot instructions: lexicon, parser, translations."""
