@@ -90,8 +90,8 @@ def chat_server(react: Callable[[Call], None]) -> Iterator[ChatServer]:
 
 
 @contextmanager
-def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
-    """Serve on a free port of loopback until the block ends; give the address."""
+def serving(handler: type[BaseHTTPRequestHandler], port: int = 0) -> Iterator[str]:
+    """Serve on a port of loopback, a free one by default, until the block ends; give the address."""
 
     class Server(ThreadingHTTPServer):
         daemon_threads = True
@@ -100,7 +100,7 @@ def serving(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
         def handle_error(self, *words: object) -> None:
             pass  # a client that is killed leaves its connection in pieces
 
-    server = Server(("127.0.0.1", 0), handler)
+    server = Server(("127.0.0.1", port), handler)
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
     thread.start()
     try:

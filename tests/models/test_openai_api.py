@@ -19,8 +19,11 @@ import numpy as np
 import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames
-from rewardlab.core.errors import PlanError, StopRun
+from rewardlab.core.errors import PlanError, StoppedByModel, StopRun
+from rewardlab.core.run import Run
+from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Failure, Score, ScoreInfo
+from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.backends.openai import OpenAIEndpoint, OpenAIOptions
 from rewardlab.models.contract import Budget, RewardModel
@@ -29,6 +32,7 @@ from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models.loopback import Call, ChatServer, chat_server
 from tests.narrowing import as_failure, as_score, as_scores
+from tests.plans import stress_plan
 
 KEY = "sk-marker-0123456789abcdef"
 
@@ -228,6 +232,21 @@ def test_a_server_that_was_never_there_is_given_up_before_all_attempts_unless_it
         with pytest.raises(StopRun, match="cannot connect"):
             name_model(gone).build(Budget(max_requests=99, folder=folder, connect_seconds=seconds)).score(episodes("a"))
         assert Counter(next(iter(line)) for line in ledger_lines(folder))["sent"] in attempts
+
+
+def test_a_run_whose_server_refuses_connections_ends_before_anything_is_asked_and_a_finished_one_needs_no_server(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    def run(out: Path) -> Run:
+        given = dict(perturbations="none", severities=(0,), controls=False, execution=Execution(engine="local", workers=1))
+        return evaluate(stress_plan(server.model(), str(tiny_data), out=out, **given))
+
+    with chat_server(good) as server:
+        finished = run(tmp_path / "finished").trials().rows()
+    with pytest.raises(StoppedByModel, match=r"stopped with 0 of 6 .* cannot connect to .*is the server running"):
+        run(tmp_path / "refused")
+    assert not (tmp_path / "refused" / "ledger.jsonl").exists()
+    assert run(tmp_path / "finished").trials().rows() == finished
 
 
 def test_a_retry_is_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -3,6 +3,8 @@
 import gc
 import io
 import sys
+import threading
+import time
 import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +18,7 @@ import pytest
 
 from rewardlab.core.episode import Episode, episode_from_frames, show_only
 from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun
-from rewardlab.core.settings import Execution
+from rewardlab.core.settings import Execution, Scoring
 from rewardlab.core.trial import Failure, Score
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
@@ -53,7 +55,7 @@ class ServerState:
 
 
 @contextmanager
-def reward_server(state: ServerState) -> Iterator[str]:
+def reward_server(state: ServerState, port: int = 0) -> Iterator[str]:
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -73,7 +75,7 @@ def reward_server(state: ServerState) -> Iterator[str]:
         def log_message(self, *words: object) -> None:
             pass
 
-    with serving(Handler) as url:
+    with serving(Handler, port) as url:
         yield url
 
 
@@ -182,6 +184,28 @@ def test_an_address_without_a_server_is_said_at_once() -> None:
     for name in ("remote:", "remote:localhost:8000", "remote:http://me:secret@host"):
         with pytest.raises(PlanError, match="no name or password in it"):
             name_model(name)
+
+
+def test_a_server_that_starts_late_is_waited_for_where_a_load_timeout_is_given(tiny_data: Path, tmp_path: Path) -> None:
+    with reward_server(ServerState()) as url:
+        gone = f"remote:{url}"
+    given = dict(perturbations="none", severities=(0,), controls=False, out=tmp_path / "run", execution=Execution(engine="local"))
+    with pytest.raises(ModelError, match="no rewardlab server answers"):
+        stress_plan(gone, str(tiny_data), **given)
+    starts = threading.Event()
+
+    def serve_late() -> None:
+        time.sleep(1.5)  # longer than a server is waited for by default
+        with reward_server(ServerState(), int(url.rpartition(":")[2])):
+            starts.wait(60)
+
+    with ThreadPoolExecutor(1) as late:
+        late.submit(serve_late)
+        try:
+            run = evaluate(stress_plan(gone, str(tiny_data), scoring=Scoring(load_timeout=60.0), **given))
+        finally:
+            starts.set()
+    assert {trial.status for trial in run.trials().rows()} == {"scored"}
 
 
 def archive(**arrays: Any) -> bytes:

@@ -83,7 +83,7 @@ def name_teacher(text: str) -> NamedTeacher:
     backend = VLM_BACKENDS[string.name]
     vlm = backend.name(string.argument, string.options, ())
     name = f"{string.name}:{string.argument}"
-    return NamedTeacher(name, vlm.fingerprint, vlm.server, lambda budget: VlmTeacher(vlm.build(budget)), True)
+    return NamedTeacher(name, vlm.fingerprint, bool(vlm.server), lambda budget: VlmTeacher(vlm.build(budget)), True)
 
 
 def rules_teacher(instructions: Mapping[str, Sequence[str]]) -> NamedTeacher:

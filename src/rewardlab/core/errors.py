@@ -24,6 +24,10 @@ class ModelError(RewardlabError):
     exit_code = MODEL_FAILED
 
 
+class NoServerError(ModelError):
+    """The address of a model's server refuses connections."""
+
+
 class WrongAnswerCount(ModelError):
     """A model answered a batch with more or fewer answers than it has episodes: which belongs to which is unknown."""
 

@@ -423,7 +423,7 @@ class Scoring:
     timeout: Annotated[float, Help("seconds a model may take for one batch", more=True)] = 120.0
     load_timeout: Annotated[
         float | None,
-        Help("seconds the models may take to load, or a server to start (default: 900, and 2 for a server)", more=True),
+        Help("seconds the models may take to load, or a server to start (default: 900, and 1 for a server)", more=True),
     ] = None
     max_restarts: Annotated[int, Help("stop when worker processes crashed more than N times", more=True)] = 100
     max_failures: Annotated[

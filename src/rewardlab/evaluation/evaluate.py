@@ -21,7 +21,7 @@ import cv2
 
 from rewardlab.core import __version__
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
+from rewardlab.core.errors import DataError, Interrupted, NoServerError, PlanError, StoppedByModel, StopRun
 from rewardlab.core.run import RECORD, Run, open_run, start_run
 from rewardlab.core.run_files import INSTRUCTION, SETTINGS
 from rewardlab.core.seeding import digest
@@ -270,17 +270,20 @@ def score_jobs(
         return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
 
     execution = replace(plan.execution, workers=_workers(plan, context))
-    with progress, TrialWriter(run) as writer, _preloading(context, needless=plan.execution.engine == "local"):
+    with progress, TrialWriter(run) as writer:
         try:
-            for trials in run_jobs(jobs, spending, execution, plan.scoring):
-                writer.add(trials)
-                if trials:
-                    take(trials)
-                    wrong = [trial for trial in trials if trial.status == "failed"]
-                    failed += len(wrong)
-                    progress.step(progress.done + len(trials), note)
-                    if wrong and plan.scoring.fail_fast:
-                        raise StopRun(_first_failure(wrong[0]))
+            if finished < total and plan.execution.engine != "ray":  # its machines may reach what this one does not
+                _require_servers(context, spending.budget.connect_seconds)
+            with _preloading(context, needless=plan.execution.engine == "local"):
+                for trials in run_jobs(jobs, spending, execution, plan.scoring):
+                    writer.add(trials)
+                    if trials:
+                        take(trials)
+                        wrong = [trial for trial in trials if trial.status == "failed"]
+                        failed += len(wrong)
+                        progress.step(progress.done + len(trials), note)
+                        if wrong and plan.scoring.fail_fast:
+                            raise StopRun(_first_failure(wrong[0]))
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"
@@ -306,6 +309,17 @@ def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
     finally:
         if not needless:
             thread.join()
+
+
+def _require_servers(context: ScoringContext, seconds: float) -> None:
+    """Stop before any process is started where the server of a model refuses connections for so long."""
+    for address in sorted({model.server for model in context.models.values()} - {""}):
+        from rewardlab.models.backends.http_client import wait_for_server  # imports httpx2, which models may lack
+
+        try:
+            wait_for_server(address, seconds)
+        except NoServerError as error:
+            raise StopRun(str(error)) from None
 
 
 def _first_failure(trial: Trial) -> str:

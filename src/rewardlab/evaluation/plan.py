@@ -2,6 +2,7 @@
 
 import os
 import re
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from rewardlab.core.episode import Episode, FramePolicy
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import NoServerError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
 from rewardlab.core.summary import CONTROL_ORDER
@@ -22,7 +23,7 @@ from rewardlab.data import DATASETS
 from rewardlab.data.video import frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import MODELS, name_model
-from rewardlab.models.contract import CONNECT_SECONDS, NamedModel
+from rewardlab.models.contract import CONNECT_SECONDS, AnyModel, NamedModel
 from rewardlab.models.contract import Budget as ModelBudget
 from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.perturbations import choose_perturbations
@@ -96,7 +97,7 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     asked = several(arguments[key])
     _require_order(asked, str(given["data"]))
     with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
-        named = tuple(map(name_model, asked))
+        named = _name_models(asked, given["scoring"].load_timeout)
         controls = tuple(map(name_model, CONTROL_ORDER)) if given["controls"] else ()
     spelled = [model.spec for model in named]
     settings = recorded(function, {**arguments, key: spelled if key == "models" else spelled[0]})
@@ -114,6 +115,17 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
         "command": as_command(command, function, settings),
     }
     return Plan(**({field.name: given[field.name] for field in fields(Plan) if field.name in given} | made))
+
+
+def _name_models(asked: Sequence[AnyModel], seconds: float | None) -> tuple[NamedModel, ...]:
+    """Return the named models; a server that one asks for its name may take so long to start."""
+    deadline = time.monotonic() + (seconds or 0)
+    while True:
+        try:
+            return tuple(map(name_model, asked))
+        except NoServerError:
+            if time.monotonic() >= deadline:
+                raise
 
 
 _CLEAN_ONLY: Mapping[str, Any] = {

@@ -96,7 +96,7 @@ def name_composite(
         members=tuple(members),
         combine=combined,
         trained_tasks=tuple(sorted({task for member in members for task in member.trained_tasks})),
-        server=any(member.server for member in members),
+        server=next((member.server for member in members if member.server), ""),
     )
 
 

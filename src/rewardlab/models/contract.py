@@ -35,7 +35,7 @@ from rewardlab.core.trial import Answer, Failure
 CALIBRATION = "calibration.json"  # file in the folder that a model string names after +
 GUARD = "guard.json"  # or this
 OPTION_SYNTAX = "write options as ?key=value&key=value"
-CONNECT_SECONDS = 2.0  # that a server may take until it accepts the first connection
+CONNECT_SECONDS = 1.0  # that a server may take until it accepts the first connection
 SPEED = "speed"  # in Annotated: the option affects speed, cost or where the model runs, not its scores
 
 Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
@@ -107,7 +107,7 @@ class NamedModel:
     isolated: bool = False
     prompt: Callable[[str], str] = lambda _: ""  # from instruction to prompt; empty for models without one
     spec: str = ""  # the string by which the user named it; the name where there was none
-    server: bool = False  # requests go to a server, which may charge for them
+    server: str = ""  # the address that requests go to, of a server which may charge for them
     describe: Callable[[Budget], Describer] | None = None  # builds its Describer, if it has one
 
     def __post_init__(self) -> None:

@@ -181,5 +181,5 @@ def name_normalised(string: ModelString, name_model: Callable[[str], NamedModel]
         caveat=model.caveat,
         prompt=model.prompt if vlm is not None else lambda instruction: model.prompt(by_rules(instruction)),
         exclusive=named.exclusive or vlm is not None,
-        server=named.server or (vlm is not None and vlm.server),
+        server=named.server or (vlm.server if vlm is not None else ""),
     )

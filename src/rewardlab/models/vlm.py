@@ -122,7 +122,7 @@ class NamedVlm:
     fingerprint: str  # its settings and the content of its weights
     build: Callable[[Budget], VisionLanguageModel]
     shown: Pairs = ()  # its options that stand in the name of a model
-    server: bool = False  # it asks another machine, perhaps for money
+    server: str = ""  # the address it asks, perhaps for money
     isolated: bool = False  # not of this package: asked in a process of its own
 
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import re
+import socket
 import threading
 import time
 import weakref
@@ -16,10 +17,12 @@ from functools import cache
 from http.cookiejar import CookieJar
 from itertools import count
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import httpx2
 
-from rewardlab.core.errors import ModelError, StopRun
+from rewardlab.core.errors import ModelError, NoServerError, StopRun
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
@@ -71,6 +74,7 @@ _FATAL_MESSAGES = {  # what some servers say of an empty account, a wrong key or
     500: re.compile(r"(image|video) input is not supported"),  # llama.cpp with a model of text alone
 }
 _REPORT_SECONDS = 1.0
+_KNOCK_SECONDS = 0.2  # between two connections that are tried
 _MAX_MESSAGE = 400  # letters of what a server says that are kept
 _MIN_SECRET = 8  # shorter keys, such as EMPTY for a local server, are no secret
 
@@ -251,6 +255,28 @@ class HttpClient:
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
             return _TransientError(why, stops=limited, broken=status == 500, wait=_retry_after(response.headers))
         return RejectedRequest(status, said)
+
+
+def wait_for_server(url: str, seconds: float) -> None:
+    """Return once the address accepts a connection; NoServerError where it refuses them for so long.
+
+    Whatever else may be wrong with an address is left to the first request.
+    """
+    parts, deadline = urlsplit(url), time.monotonic() + seconds
+    host = parts.hostname or ""
+    if parts.scheme in getproxies() and not proxy_bypass(host):
+        return
+    while True:
+        try:
+            socket.create_connection((host, parts.port or {"http": 80}.get(parts.scheme, 443)), timeout=seconds).close()
+            return
+        except ConnectionRefusedError:
+            if time.monotonic() >= deadline:
+                why = f"cannot connect to {url} (connection refused); is the server running, and the address right?"
+                raise NoServerError(why) from None
+            time.sleep(_KNOCK_SECONDS)
+        except OSError:
+            return
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:

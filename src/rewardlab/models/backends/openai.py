@@ -92,7 +92,7 @@ def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> Name
         identity("openai", all_settings(OpenAIOptions, given), model, address),
         lambda budget: OpenAIEndpoint(model, address, options, budget),
         shown_options(OpenAIOptions, given),
-        server=True,
+        server=address,
     )
 
 
