@@ -24,7 +24,7 @@ async function get(path) {
 }
 
 function curve(session) {
-  const box = draw("svg", { viewBox: "0 0 400 180", role: "img", preserveAspectRatio: "none" });
+  const box = draw("svg", { viewBox: "0 0 400 180", role: "img" });
   const points = session.curve.filter((point) => point.progress !== null);
   const last = points.length ? points[points.length - 1].progress : null;
   box.append(draw("title", {}, last === null ? "no progress yet" : "progress so far, now " + percent(last)));
@@ -61,7 +61,7 @@ function facts(session) {
     const share = info.set_coverage === undefined ? "" : " in " + percent(info.set_coverage) + " of clips like its training data";
     row("prediction set", info.prediction_set.join(", ") + " (holds the true level" + share + ")");
   }
-  if (info.novelty !== undefined) row("novelty", info.novelty + " (higher is less certain)");
+  if (info.novelty !== undefined) row("novelty", Number(info.novelty).toFixed(2) + " (higher is less certain)");
   if (info.disagreement !== undefined) row("disagreement", String(info.disagreement));
   if (guard.shift) row("shift", Object.entries(guard.shift).map(([name, value]) => name + " " + value).join(", "));
   return list;
