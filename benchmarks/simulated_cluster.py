@@ -2,11 +2,11 @@
 
     python benchmarks/simulated_cluster.py [--trials 200000] [--workers 64] [--hosts 4] [--latency 0.4] [--out X.json]
 
-`--hosts` Ray processes hold `--workers` asynchronous actors. Each answers a batch of 8 trials after `--latency` seconds,
-as a model on a GPU of its own would, so two cores can play a cluster. All that the command does is real: it plans the
-trials, sends jobs, takes answers in and writes them. For every tenth of the run the table has trials per second, the
-processor time of the command for a trial, its memory and the files of the run. Then the command is killed in the middle
-of a second run, and started again: seconds until it scores the next trial.
+`--hosts` Ray processes hold `--workers` asynchronous workers. Each answers a batch of 8 trials after `--latency`
+seconds, as a model on a GPU of its own would, so two cores can play a cluster. All that the command does is real: it
+plans the trials, sends jobs, takes answers in and writes them. For every tenth of the run the table has trials per
+second, the processor time of the command for a trial, its memory and the files of the run. Then the command is killed
+in the middle of a second run, and started again: seconds until the next answer.
 """
 
 import argparse
@@ -212,7 +212,7 @@ def trials_per_episode() -> int:
 
 
 def restart_seconds(chosen: argparse.Namespace, folder: Path) -> tuple[float, int]:
-    """Kill the command in the middle of a run; return how long the next one takes to its first trial, and what is kept."""
+    """Kill the command in the middle of a run; return the seconds until the next has an answer, and what was kept."""
     command = [sys.executable, __file__, "--score", str(folder)]
     command += [f"--{name}={vars(chosen)[name]}" for name in ("workers", "hosts", "latency")]
     half = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
@@ -251,8 +251,8 @@ def tell(chosen: argparse.Namespace, rows: list[dict[str, float]]) -> dict[str, 
         "most_workers": chosen.latency / BATCH / own,
     }
     print(
-        f"{chosen.workers} workers: {found['rate']:,.0f} of {ideal:,.0f} trials/s ({found['efficiency']:.0%}); at the full "
-        f"rate the command is busy {found['command_busy']:.0%} of one core, and it keeps up with "
+        f"{chosen.workers} workers: {found['rate']:,.0f} of {ideal:,.0f} trials/s ({found['efficiency']:.0%}); "
+        f"at the full rate the command is busy {found['command_busy']:.0%} of one core, and it keeps up with "
         f"{found['most_workers']:,.0f} workers"
     )
     return found
