@@ -238,18 +238,19 @@ def test_a_server_is_shown_the_demonstration_the_views_and_both_clips(tmp_path: 
             return call.say("ANSWER: 3")
         letter = "A" if seen[-1][0] > seen[-1][-1] else "B"
         top = [{"token": t, "logprob": float(np.log(p))} for t, p in ((letter, 0.75), ("C", 0.25))]
-        tokens = [{"token": t, "logprob": 0.0, "top_logprobs": []} for t in ("ANSWER", ":", " ")]
+        tokens: list[Any] = [{"token": t, "logprob": 0.0, "top_logprobs": []} for t in ("ANSWER", ":", " ")]
         call.say(f"ANSWER: {letter}", logprobs={"content": [*tokens, {**top[0], "top_logprobs": top}]})
 
     with chat_server(react) as server:
         one = filmed_by(200, 90)
-        (answer,) = name_model(server.model(f"demonstration={data}")).build().score([strip_labels(one)])
-        assert isinstance(answer, Score) and answer.level == 3
+        (score,) = name_model(server.model(f"demonstration={data}")).build().score([strip_labels(one)])
+        assert isinstance(score, Score) and score.level == 3
         assert np.allclose(seen[0], [40] * 4 + [200] * 4 + [90] * 4, atol=4)
         comparer = known(name_model(server.model()).compare)(Budget())
         dark, light = filmed_by(30), filmed_by(220)
         found = comparer.compare([(dark, light), (light, dark)])
-    np.testing.assert_allclose(found, [(0, 0.75, 0.25), (0.75, 0, 0.25)], atol=1e-6)
+    for answer, expected in zip(found, [(0, 0.75, 0.25), (0.75, 0, 0.25)], strict=True):
+        assert answer == pytest.approx(expected, abs=1e-6)
 
 
 @pytest.fixture(scope="module")
