@@ -68,7 +68,7 @@ def clip_lights(call: Call) -> list[float]:
     """Return how bright each of the shown pictures is."""
     parts = [part for part in call.body["messages"][0]["content"] if part["type"] == "image_url"]
     data = (base64.b64decode(part["image_url"]["url"].partition(",")[2]) for part in parts)
-    return [float(np.median(cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR))) for each in data]
+    return [float(np.median(known(cv2.imdecode(np.frombuffer(each, np.uint8), cv2.IMREAD_COLOR)))) for each in data]
 
 
 def judge(letter: Callable[[float, float], str]) -> Callable[[Call], None]:

@@ -119,7 +119,8 @@ def views_of(name: str, row: Row) -> dict[str, str]:
     if not isinstance(stated, dict) or not all(isinstance(key, str) and key.strip() for key in stated):
         wanted = 'the videos of further cameras, such as {"wrist": "a/wrist.mp4"} or ["a/wrist.mp4"]'
         raise DataError(f"{name}: views must be {wanted}, got {shown(row['views'])}")
-    return {bounded_text(key, f"{name}: views"): require_name(place, "views") for key, place in stated.items()}
+    there = {key: place for key, place in stated.items() if place is not None}  # a table has every camera in every row
+    return {bounded_text(key, f"{name}: views"): require_name(place, "views") for key, place in there.items()}
 
 
 def view_file(file_name: str, camera: str) -> str:
