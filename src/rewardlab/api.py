@@ -105,6 +105,9 @@ def bench(
     grounding: Annotated[
         bool, Help("also score successes under other instructions of their source: how far the model reads them")
     ] = False,
+    preferences: Annotated[
+        int, Help("also ask which of two clips is better, N pairs of one instruction: people's first, then by level")
+    ] = 0,
     stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
@@ -123,12 +126,14 @@ def bench(
         rewardlab bench pocket hub:teetone/RoboReward
         rewardlab bench pocket data/RoboReward --split val --against data/train
         rewardlab bench pocket sample --grounding
+        rewardlab bench pocket sample --preferences 60
     """
     plan = bench_plan(locals())
     from rewardlab.evaluation.bench import run_benchmark
 
     training = None if against is None else str(against)
-    return _reported(run_benchmark(plan, duplicates=duplicates, against=training), quiet=execution.quiet)
+    run = run_benchmark(plan, duplicates=duplicates, against=training, preferences=preferences)
+    return _reported(run, quiet=execution.quiet)
 
 
 def bench_plan(given: Mapping[str, Any]) -> "evaluation_plan.Plan":

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from rewardlab.core.trial import Failure, Score
-from rewardlab.models.protocols import PARSERS, UNREADABLE, helm_number, roboreward_prompt
+from rewardlab.models.protocols import PARSERS, helm_number, roboreward_prompt
+from rewardlab.models.vlm import UNREADABLE
 
 # text, what strict reads, the number HELM reads, what robometer reads; None where it reads none.
 RECORDED = [

@@ -262,7 +262,10 @@ def test_topreward_runs_in_a_stress_test(qwen: Path, tiny_data: Path, tmp_path: 
         ("gvl:hf:/no/such/place", "there is no folder '/no/such/place'"),
         ("gvl:hf:{qwen}?control=moving", "control must be none or static, got 'moving'"),
         ("topreward:hf:{qwen}?prefixes=0", "prefixes must be at least 1"),
-        ("topreward:hf:{qwen}?depth=3", "hf takes no option 'depth'; it takes control, prefixes, dtype"),
+        (
+            "topreward:hf:{qwen}?depth=3",
+            "hf takes no option 'depth'; it takes control, prefixes, views, demonstration, dtype",
+        ),
         ("gvl:hf:{qwen}?parser=helm", "hf takes no option 'parser'"),
         ("topreward:openai:nothing", "expected openai:MODEL@URL"),
     ],

@@ -169,7 +169,9 @@ def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protoco
     )
     assert all(low.level < high.level for low, high in zip(dimmed, plain, strict=True))
     assert name_model("bright:x").fingerprint != name_model("gvl:bright:x").fingerprint
-    with pytest.raises(PlanError, match=r"did you mean gain\? it takes answer, parser, order, tokens, gain;"):
+    with pytest.raises(
+        PlanError, match=r"did you mean gain\? it takes answer, parser, order, tokens, views, demonstration, gain;"
+    ):
         name_model("bright:x?gian=2")
 
 

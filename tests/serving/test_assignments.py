@@ -149,7 +149,8 @@ def test_the_verified_split_is_a_dataset_and_what_is_left_out_stays_with_the_rea
     data = judged_data(tmp_path / "data", 8)
     (data / "arm/world.npz").write_bytes(b"states")
     lines = (data / "metadata.jsonl").read_text(encoding="utf-8").splitlines()
-    lines[0] = json.dumps(json.loads(lines[0]) | {"world": {"kind": "metaworld", "file": "arm/world.npz"}})
+    more = {"world": {"kind": "metaworld", "file": "arm/world.npz"}, "views": {"side": "arm/1.mp4"}}
+    lines[0] = json.dumps(json.loads(lines[0]) | more)
     (data / "metadata.jsonl").write_text("\n".join(lines), encoding="utf-8")
     listing, verdicts = split_of(
         data,
@@ -174,6 +175,7 @@ def test_the_verified_split_is_a_dataset_and_what_is_left_out_stays_with_the_rea
         ("push square 4", 2),
     ]
     assert (tmp_path / "verified/arm/world.npz").read_bytes() == b"states"
+    assert [list(episode.views) for episode in contents.episodes] == [["side"], [], []]
     lines = (tmp_path / "verified/rejected.jsonl").read_text(encoding="utf-8").splitlines()
     reasons = {row["task"]: row["provenance"]["rejected"] for row in map(json.loads, lines)}
     assert reasons["push square 1"] == "people say: rejected" and len(reasons) == 3

@@ -243,9 +243,10 @@ def _read(name: str, *, demonstrations: bool) -> list[tuple[Row, Episode] | Prob
     folder = dataset_folder(name)
     if ROBOREWARD.recognises(folder) and not split_camera(name)[1]:
         sound, problems = read_rows(folder)
-        return [*(_described(*each, demonstrations=demonstrations) for each in sound), *problems]
+        first = (({key: row[key] for key in row if key != "views"}, replace(each, views={})) for row, each in sound)
+        return [*(_described(*each, demonstrations=demonstrations) for each in first), *problems]
     contents = open_dataset(name, demonstrations=demonstrations)
-    worded = [episode for episode in contents.episodes if episode.instruction.strip()]
+    worded = [replace(episode, views={}) for episode in contents.episodes if episode.instruction.strip()]
     rollouts = grouped_rollouts(worded, joins=False) if worded else []
     rows = [
         ({**row_of(first, name), "episode_id": first.id}, replace(first, id=name))

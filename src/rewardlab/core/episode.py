@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from typing import Any, Literal, Protocol
 
@@ -76,6 +76,24 @@ class InMemoryFrames:
         return self.pixels[rows]
 
 
+@dataclass(frozen=True, eq=False)
+class DeferredFrames:
+    """Frames of a source that is made when one of them is first read, and kept from then on."""
+
+    digest: str
+    count: int
+    make: Callable[[], FrameSource]
+
+    @cached_property
+    def source(self) -> FrameSource:
+        """Make the source."""
+        return self.make()
+
+    def read(self, indices: Indices) -> Frames:
+        """Return these frames, in this order."""
+        return self.source.read(indices)
+
+
 def in_memory(pixels: Frames) -> InMemoryFrames:
     """Wrap an array of frames as a source, identified by its bytes."""
     if pixels.dtype != np.uint8 or pixels.ndim != 4 or pixels.shape[-1] != 3 or pixels.size == 0:
@@ -130,8 +148,20 @@ class Clip:
 
 def hold_frames(clip: Clip, indices: Indices) -> Clip:
     """Return the clip with these frames of its source (rising, without repeats) in memory, and no others."""
-    source = clip.source
-    return replace(clip, source=InMemoryFrames(source.read(indices), indices, source.count, source.digest))
+    return replace(clip, source=_held(clip.source, indices))
+
+
+def hold_views(episode: "Episode", indices: Indices) -> "Episode":
+    """Return the episode whose further views keep these frames in memory once one of them is read."""
+    views = {
+        name: DeferredFrames(source.digest, source.count, partial(_held, source, indices))
+        for name, source in episode.views.items()
+    }
+    return replace(episode, views=views)
+
+
+def _held(source: FrameSource, indices: Indices) -> InMemoryFrames:
+    return InMemoryFrames(source.read(indices), indices, source.count, source.digest)
 
 
 @dataclass(frozen=True, eq=False)
@@ -287,10 +317,12 @@ class Provenance:
 
 @dataclass(frozen=True, eq=False)
 class Episode:
-    """One rollout. Models read `instruction`, `frames`, `times` and nothing else.
+    """One rollout. Models read `instruction`, `frames`, `times`, `views` and nothing else.
 
     `sim_state` is the record from which a simulator can render the same rollout again, if there is one: its `kind`
-    names the simulator, the rest is the simulator's own.
+    names the simulator, the rest is the simulator's own. `views` are what further cameras saw, by the name of the
+    camera: sources with the frames of the same moments, which `clip` picks from as it does from its own. `original` is
+    the recording that the frames were made from, where they are no longer its own.
     """
 
     id: str
@@ -299,6 +331,13 @@ class Episode:
     label: Label = field(default_factory=Label)
     provenance: Provenance = field(default_factory=Provenance)
     sim_state: Mapping[str, object] | None = None
+    views: Mapping[str, FrameSource] = field(default_factory=dict)
+    original: FrameSource | None = None
+
+    @property
+    def original_video(self) -> str:
+        """Return the digest of the video as it was recorded, whatever was done to its frames since."""
+        return (self.original or self.clip.source).digest
 
     @property
     def frames(self) -> Frames:
@@ -315,7 +354,16 @@ class Episode:
         """Identify the content: video, instruction, timing and truth, not the file name."""
         shown = (self.clip.order.tobytes(), self.clip.positions.tobytes(), self.clip.fps)
         known = repr(self.label).replace("Label", "Truth", 1)  # the text that identifies a label; results hang on it
-        return digest(self.clip.source.digest, self.instruction, *shown, known, *map(repr, self.label.stages))
+        views = (f"{name} {source.digest}" for name, source in self.views.items())
+        return digest(self.clip.source.digest, self.instruction, *shown, known, *map(repr, self.label.stages), *views)
+
+
+def view_episodes(episode: Episode) -> dict[str, Episode]:
+    """Return the episode as each further camera saw it, by the name of the camera."""
+    return {
+        name: replace(episode, clip=replace(episode.clip, source=source, frame_bytes=0), views={}, original=None)
+        for name, source in episode.views.items()
+    }
 
 
 def episode_from_frames(frames: Frames, instruction: str, *, fps: float = 10.0, label: Label | None = None) -> Episode:
@@ -347,19 +395,21 @@ def _picked(episode: Episode, picks: Indices, positions: Positions) -> Episode:
 
 
 def with_frames(episode: Episode, pixels: Frames) -> Episode:
-    """Return the episode with other pixels in the same order and at the same times."""
+    """Return the episode with other pixels of its first camera in the same order and at the same times."""
     if len(pixels) != len(episode.clip):
         raise DataError(f"episode {episode.id!r} shows {len(episode.clip)} frames, got {len(pixels)} new ones")
     size = pixels.nbytes // max(len(pixels), 1)
     clip = replace(episode.clip, source=in_memory(pixels), order=np.arange(len(pixels)), frame_bytes=size)
-    return replace(episode, clip=clip)
+    views = {name: ShownFrames(view.clip) for name, view in view_episodes(episode).items()}
+    return replace(episode, clip=clip, views=views, original=episode.original or episode.clip.source)
 
 
 def strip_labels(episode: Episode) -> Episode:
-    """Return what a model may see: the shown frames, their times and the instruction, and nothing else."""
+    """Return what a model may see: the shown frames of all views, their times and the instruction, and no truth."""
     clip = episode.clip
     shown = Clip(ShownFrames(clip), read_only(np.arange(len(clip))), read_only(clip.positions.copy()), clip.fps)
-    return Episode("", episode.instruction, shown)
+    views = {name: ShownFrames(view.clip) for name, view in view_episodes(episode).items()}
+    return Episode("", episode.instruction, shown, views=views, original=episode.original or clip.source)
 
 
 def read_only(array: NDArray[Any]) -> NDArray[Any]:

@@ -4,7 +4,8 @@ hub:OWNER/NAME or hub:OWNER/NAME/SPLIT   fetched from the Hugging Face hub
 READER:FOLDER                            read by a reader of the catalog, whatever the folder looks like
 package.module:name:FOLDER               read by a Reader outside the package
 
-Where a format takes a file, FOLDER may be one. NAME@CAMERA reads what that camera saw, NAME@all what every camera saw.
+Where a format takes a file, FOLDER may be one. NAME@CAMERA reads what that camera saw, NAME@all what every camera saw,
+each as an episode of its own; NAME@A,B reads one episode per rollout, whose frames are those of A and whose view is B.
 """
 
 import os
@@ -20,7 +21,7 @@ from rewardlab.data.envlogger import ENVLOGGER
 from rewardlab.data.hdf5 import HDF5
 from rewardlab.data.images import IMAGES
 from rewardlab.data.lerobot import LEROBOT
-from rewardlab.data.reading import CAMERAS, only_camera
+from rewardlab.data.reading import ALL_CAMERAS, CAMERAS, join_views, only_camera
 from rewardlab.data.rlds import RLDS
 from rewardlab.data.roboarena import ROBOARENA
 from rewardlab.data.roboreward import ROBOREWARD
@@ -78,14 +79,24 @@ def open_dataset(data: str | Path, *, demonstrations: bool = False) -> Contents:
     readers, folder = _located(name)
     for reader in readers:
         if reader.recognises(folder):
-            if not camera:
-                contents = reader.read(folder)
-            elif reader.read_camera:
-                contents = reader.read_camera(folder, camera)
-            else:
-                contents = only_camera(reader.read(folder), camera)
+            contents = _read(reader, folder, camera)
             return describe_contents(contents, demonstrations=demonstrations)
     raise DataError(_unrecognised(folder, readers))
+
+
+def _read(reader: Reader, folder: Path, camera: str) -> Contents:
+    """Read what one camera saw, every one, or several as views of one episode; the reader chooses without a name."""
+    if not camera:
+        return reader.read(folder)
+    cameras = camera.split(",")
+    if len(set(cameras)) < len(cameras) or (len(cameras) > 1 and {"", ALL_CAMERAS} & set(cameras)):
+        raise DataError(f"expected the names of different cameras, such as DATA@front,wrist, got {quoted(camera)}")
+    if reader.read_camera:
+        seen = [reader.read_camera(folder, each) for each in cameras]
+    else:
+        whole = reader.read(folder)
+        seen = [only_camera(whole, each) for each in cameras]
+    return seen[0] if len(seen) == 1 else join_views(seen)
 
 
 def data_check(data: Data, *, demonstrations: Demonstrations = False) -> Contents:

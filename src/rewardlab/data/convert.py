@@ -17,7 +17,7 @@ from typing import Annotated, Any
 import numpy as np
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import Episode, rearrange
+from rewardlab.core.episode import Episode, rearrange, view_episodes
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Demonstrations, Help, Seed, SkipInvalid, recorded, several
@@ -26,6 +26,7 @@ from rewardlab.data import data_check, open_dataset
 from rewardlab.data.contract import Batch, Problem, Rollout, Writer
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.lerobot_writer import LEROBOT
+from rewardlab.data.reading import rollout_name
 from rewardlab.data.robometer import ROBOMETER
 from rewardlab.data.roboreward import ROBOREWARD_WRITER
 from rewardlab.data.task_split import parse_shares, split_by_shares
@@ -48,7 +49,7 @@ class Conversion:
 
 
 def data_convert(
-    data: Annotated[str | Path, Help("dataset folder or name; DATA@CAMERA or DATA@all chooses cameras")],
+    data: Annotated[str | Path, Help("dataset folder or name; DATA@CAMERA, DATA@A,B or DATA@all chooses cameras")],
     out: Annotated[Path | str, Help("folder to write, which must not be there yet")],
     *,
     to: Annotated[str, Help(f"layout to write: {', '.join(WRITERS)}", metavar="LAYOUT")] = "roboreward",
@@ -185,16 +186,13 @@ def _batches(writer: Writer, rollouts: Sequence[Rollout]) -> Iterator[Batch]:
 # Rollouts to write: the cameras of one together or each on its own, and their file names.
 
 
-def rollout_name(episode: Episode) -> str:
-    """Return the id of a rollout, without the camera that an episode's id names where there are several."""
-    return episode.id.removesuffix(f"@{episode.provenance.camera}") if episode.provenance.camera else episode.id
-
-
 def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollout]:
     """Return what is written as one: all cameras of a rollout where the layout joins them, else each on its own."""
     groups: dict[str, list[Episode]] = {}
     for episode in episodes:
-        groups.setdefault(rollout_name(episode) if joins else episode.id, []).append(episode)
+        groups.setdefault(rollout_name(episode) if joins else episode.id, []).extend(
+            _by_camera(episode) if joins else [episode]
+        )
     cameras = _cameras(next(iter(groups.values())))
     alone = all(len(views) == 1 for views in groups.values())
     if alone and any(_cameras(views) != cameras for views in groups.values()):
@@ -210,6 +208,13 @@ def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollou
         names[name] += 1
         found.append(Rollout(name if names[name] == 1 else f"{name}-{names[name]}", tuple(views), cameras))
     return found
+
+
+def _by_camera(episode: Episode) -> list[Episode]:
+    """Return the episode as every one of its cameras saw it."""
+    views = view_episodes(episode).items()
+    others = [replace(view, provenance=replace(view.provenance, camera=name)) for name, view in views]
+    return [replace(episode, views={}), *others]
 
 
 def _cameras(views: Sequence[Episode]) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from rewardlab.core.episode import Episode, Label
+from rewardlab.core.episode import Episode, Label, view_episodes
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.seeding import rng_for
@@ -51,15 +51,51 @@ def camera_note(cameras: Sequence[str]) -> tuple[Problem, ...]:
     return (Problem(CAMERAS, f"{short_name(read)} is read; others by DATA@NAME, or DATA@all: {others}"),)
 
 
+def rollout_name(episode: Episode) -> str:
+    """Return the id of a rollout, without the camera that an episode's id names where there are several."""
+    return episode.id.removesuffix(f"@{episode.provenance.camera}") if episode.provenance.camera else episode.id
+
+
 def only_camera(contents: Contents, wanted: str) -> Contents:
-    """Return the episodes whose origin names this camera, for formats that state a camera per episode."""
+    """Return the episodes as this camera saw them, for formats that state the camera, or the views, per episode."""
     if wanted == ALL_CAMERAS:
         return contents
-    names = sorted({episode.provenance.camera for episode in contents.episodes} - {""})
-    kept = tuple(episode for episode in contents.episodes if episode.provenance.camera == wanted)
+    named = ({episode.provenance.camera, *episode.views} for episode in contents.episodes)
+    names = sorted(set[str]().union(*named) - {""})
+    kept = tuple(seen for episode in contents.episodes if (seen := _seen_by(episode, wanted)) is not None)
     if not kept:
         raise DataError(f"no episode of a camera {wanted!r}; there are {', '.join(names) or 'no named cameras'}")
     return replace(contents, episodes=kept)
+
+
+def _seen_by(episode: Episode, camera: str) -> Episode | None:
+    if episode.provenance.camera == camera:
+        return replace(episode, views={})
+    view = view_episodes(episode).get(camera)
+    if view is None:
+        return None
+    # A simulator renders its record as the first camera saw it, and what is published of a source is about that one.
+    return replace(view, sim_state=None, provenance=replace(view.provenance, camera=camera, perspective=""))
+
+
+def join_views(views: Sequence[Contents]) -> Contents:
+    """Return the episodes of the first camera, with what the others saw of the same rollouts as further views.
+
+    A rollout that another camera did not film, or not as long, is a problem.
+    """
+    first, *others = views
+    by_name = [{rollout_name(episode): episode for episode in each.episodes} for each in others]
+    kept, problems = [], [*dict.fromkeys(problem for each in views for problem in each.problems)]
+    for episode in first.episodes:
+        seen = [found.get(rollout_name(episode)) for found in by_name]
+        there = {each.provenance.camera: each.clip.source for each in seen if each is not None}
+        short = [name for name, source in there.items() if source.count != episode.clip.source.count]
+        if len(there) == len(others) and not short:
+            kept.append(replace(episode, views=there))
+        else:
+            what = f"{short[0]} filmed another number of frames" if short else "not every one of the cameras filmed it"
+            problems.append(Problem(episode.id, f"{what}; name other cameras"))
+    return replace(first, episodes=tuple(kept), problems=tuple(problems))
 
 
 # Instructions, where the format has no place for them: from a `task.txt` beside the data, or from the words of a name.

@@ -8,7 +8,7 @@ from functools import cache, partial
 from itertools import islice
 from pathlib import Path
 
-from rewardlab.core.episode import Clip, Episode
+from rewardlab.core.episode import Clip, Episode, FrameSource, view_episodes
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROWS
 from rewardlab.core.storage import atomic_write
@@ -28,6 +28,7 @@ from rewardlab.data.roboreward_rows import (
     row_of,
     sim_state_of,
     valid_fps,
+    views_of,
 )
 from rewardlab.data.safe_files import path_inside, require_name, shown, text_lines
 from rewardlab.data.video import VideoFile, write_videos
@@ -85,8 +86,12 @@ def write_episode(folder: Path, episode: Episode, file_name: str, extra: dict[st
     target = folder / file_name
     target.parent.mkdir(parents=True, exist_ok=True)
     clip = episode.clip
-    encode(episode.frames, target, clip.fps, times=None if clip.is_even else episode.times)
     row = row_of(episode, file_name) | (extra or {})
+    for place, each in (
+        (file_name, episode),
+        *zip(views_of("", row).values(), view_episodes(episode).values(), strict=True),
+    ):
+        encode(each.frames, folder / place, clip.fps, times=None if clip.is_even else episode.times)
     with (folder / METADATA).open("a", encoding="utf-8") as handle:
         handle.write(json.dumps(row, ensure_ascii=False) + "\n")
 
@@ -107,11 +112,20 @@ class RowEpisodes:
         instruction = instruction_of(name, row)
         clip = self.clip(self.folder, name, fps_of(name, row))
         valid_fps(name, clip.fps)
+        views = {camera: self._view(name, place, clip) for camera, place in views_of(name, row).items()}
         label, provenance = label_of(name, row, len(clip)), provenance_of(name, row)
         sim_state = sim_state_of(self.folder, name, row)
         self.seen[name] += 1
         identity = name if self.seen[name] == 1 else f"{name}#{self.seen[name]}"
-        return Episode(identity, instruction, clip, label, provenance, sim_state)
+        return Episode(identity, instruction, clip, label, provenance, sim_state, views)
+
+    def _view(self, name: str, place: str, clip: Clip) -> FrameSource:
+        """Return what a further camera saw, at the moments of the first."""
+        source = self.clip(self.folder, place, None).source
+        if source.count != clip.source.count:
+            what = f"the view {place} has {source.count} frames, and the first view {clip.source.count}"
+            raise DataError(f"{name}: {what}; a view shows the same moments: cut or resample it, or leave it out")
+        return source
 
 
 def _clip(folder: Path, name: str, fps: float | None) -> Clip:

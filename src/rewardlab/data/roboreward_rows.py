@@ -1,7 +1,9 @@
 """One row of metadata.jsonl: checked, written, noted as odd, guessed by `data init`."""
 
 import json
+import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import lru_cache
@@ -16,14 +18,14 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.data.contract import Problem
 from rewardlab.data.reading import bounded_text, task_in
-from rewardlab.data.safe_files import few, path_inside, shown, video_names
+from rewardlab.data.safe_files import few, path_inside, require_name, shown, video_names
 from rewardlab.data.sources import is_demonstration
 
 Row = dict[str, object]
 
 METADATA = "metadata.jsonl"  # where the rows are
 KEYS = (  # all that is read of a row
-    *("file_name", "task", "reward", "success", "progress", "stages", "preference", "fps", "task_id"),
+    *("file_name", "views", "task", "reward", "success", "progress", "stages", "preference", "fps", "task_id"),
     *("embodiment", "perspective", "camera", "license", "source", "demonstration"),
     *("world", "original_task", "provenance"),
 )
@@ -34,6 +36,7 @@ OTHER_WORDS = {  # what others call them
     **dict.fromkeys(("succeeded", "is_success", "done"), "success"),
 }
 _CLOSE = 0.75  # how alike a misspelt key must be
+_UNSAFE = re.compile(r"[^\w.-]+")  # in the name of a file
 _FASTEST = 10_000  # frames per second
 
 
@@ -106,6 +109,26 @@ def label_of(name: str, row: Row, count: int) -> Label:
     return Label(5 if success else level, success, _progress(name, progress, count), stages, _preference(name, row))
 
 
+def views_of(name: str, row: Row) -> dict[str, str]:
+    """Return the videos of further cameras of the rollout by the name of the camera; of a list, view2 and so on."""
+    stated = row.get("views")
+    if isinstance(stated, list):
+        stated = {f"view{number}": place for number, place in enumerate(stated, start=2)}
+    if stated is None:
+        return {}
+    if not isinstance(stated, dict) or not all(isinstance(key, str) and key.strip() for key in stated):
+        wanted = 'the videos of further cameras, such as {"wrist": "a/wrist.mp4"} or ["a/wrist.mp4"]'
+        raise DataError(f"{name}: views must be {wanted}, got {shown(row['views'])}")
+    there = {key: place for key, place in stated.items() if place is not None}  # a table has every camera in every row
+    return {bounded_text(key, f"{name}: views"): require_name(place, "views") for key, place in there.items()}
+
+
+def view_file(file_name: str, camera: str) -> str:
+    """Return the name of the video of a further camera beside that of the first."""
+    path = PurePosixPath(file_name)
+    return path.with_name(f"{path.stem}@{_UNSAFE.sub('-', camera)}{path.suffix}").as_posix()
+
+
 def fps_of(name: str, row: Row) -> float | None:
     """Return the rate that the row states: its frames come evenly then, whatever times the file has."""
     return None if row.get("fps") is None else valid_fps(name, row["fps"])
@@ -155,6 +178,7 @@ def row_of(episode: Episode, file_name: str) -> Row:
     label, provenance, clip = episode.label, episode.provenance, episode.clip
     row: Row = {
         "file_name": file_name,
+        "views": {camera: view_file(file_name, camera) for camera in episode.views} or None,
         "task": episode.instruction,
         "reward": label.level,
         "success": label.success,
@@ -269,7 +293,8 @@ def notes_of_rows(folder: Path, numbered: Iterator[Numbered]) -> tuple[Problem, 
     """Return what is odd in the rows of a folder."""
     rows = []
     for number, row in numbered:  # a list, such as progress, is kept by what identifies it
-        slim = {key: digest(repr(value)) if isinstance(value, list | dict) else value for key, value in row.items()}
+        long = (key for key, value in row.items() if isinstance(value, list | dict) and key != "views")
+        slim = {**row, **{key: digest(repr(row[key])) for key in long}}
         rows.append((number, slim))
     return (*_misnamed_keys(rows), *_repeated(rows), *_lacking(folder, rows))
 
@@ -305,10 +330,17 @@ def _lacking(folder: Path, rows: Sequence[Numbered]) -> Iterator[Problem]:
     unknown = {key for _, row in rows for key in row.keys() - misnamed(row).keys() - set(KEYS)}
     if unknown:
         yield Problem("keys that are not read", few(sorted(unknown)))
-    named = {str(row.get("file_name")) for _, row in rows}
+    named = {name for _, row in rows for name in _videos(row)}
     missed = [name for name in video_names(folder) if name not in named]
     if missed:
         yield Problem(f"{len(missed)} videos that no row mentions", few(missed))
+
+
+def _videos(row: Row) -> Iterator[str]:
+    """Yield the videos that a row names."""
+    yield str(row.get("file_name"))
+    with suppress(DataError):  # told as a problem
+        yield from views_of("", row).values()
 
 
 def _shown(row: Row) -> bool:

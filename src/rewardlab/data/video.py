@@ -26,6 +26,7 @@ from rewardlab.core.episode import (
     hold_frames,
     read_in_order,
     show_only,
+    view_episodes,
 )
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.limits import CLIP_MB
@@ -275,12 +276,14 @@ def check_videos(contents: Contents) -> Contents:
 
     A change of the file that decodes without any error cannot be seen this way.
     """
-    sources = {id(episode.clip.source): episode.clip.source for episode in contents.episodes}  # episodes may share one
+    every = (source for episode in contents.episodes for source in (episode.clip.source, *episode.views.values()))
+    sources = {id(source): source for source in every}  # episodes may share one
     workers = min(_CHECKED_AT_ONCE, os.cpu_count() or 1)
     damages = dict(zip(sources, map_threads(_damage, list(sources.values()), workers), strict=True))
     sound, problems = [], list(contents.problems)
     for episode in contents.episodes:
-        damage = damages[id(episode.clip.source)]
+        found = (damages[id(source)] for source in (episode.clip.source, *episode.views.values()))
+        damage = next((why for why in found if why is not None), None)
         if damage is None:
             sound.append(episode)
         else:
@@ -352,8 +355,11 @@ def write_videos(folder: Path, batch: Batch, row_of: Callable[[Episode, str], Wr
     rows = []
     for rollout in batch.rollouts:
         name = f"{rollout.name}.mp4"
+        row = row_of(rollout.first, name)
         write_video(rollout.first, folder / name)
-        rows.append(row_of(rollout.first, name))
+        for camera, place in row.get("views", {}).items():  # of layouts that have a place for them
+            write_video(view_episodes(rollout.first)[camera], folder / place)
+        rows.append(row)
     return rows
 
 

@@ -1,14 +1,14 @@
 """The RoboRewardBench protocol: errors per subset (bench.json), copies among the videos (duplicates.json), and the
-agreement with people's preferences between two rollouts (preferences.json)."""
+preferences between two clips (preferences.json)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, PlanError, StopRun
 from rewardlab.core.records import (
     TRIALS_DIGEST,
     meaning,
@@ -24,13 +24,21 @@ from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.data.video import map_threads
+from rewardlab.evaluation.preferences import (
+    PREFERENCES,
+    BenchmarkPreferences,
+    PairAnswers,
+    compare_clips,
+    draw_level_pairs,
+    measure_preferences,
+)
 from rewardlab.evaluation.roborewardbench import SUBSETS, HelmReadings, helm_readings
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
-from rewardlab.metrics.rank_correlation import PreferredPair, human_preference_agreement, preferred_pairs
+from rewardlab.metrics.rank_correlation import PreferredPair, preferred_pairs
 
 if TYPE_CHECKING:
     from rewardlab.evaluation.plan import Plan
@@ -119,47 +127,47 @@ class BenchmarkErrors:
         return record_from_json(BenchmarkErrors, without_checksums(content))
 
 
-@dataclass(frozen=True)
-class PreferenceAgreement:
-    """How often the rollout that a person preferred has the higher level."""
-
-    value: float | None = meaning("share of pairs; equal levels count half; null where no pair was scored")
-    low: float | None = meaning("lower end of the 95 % interval; null where it is undefined")
-    high: float | None = meaning("upper end of the 95 % interval; null where it is undefined")
-    scored: int = meaning("pairs of which both rollouts were scored")
-    asked: int = meaning("pairs of which a person preferred one")
+BENCH, COPIES = "bench.json", "duplicates.json"
 
 
-@dataclass(frozen=True)
-class BenchmarkPreferences:
-    """What `preferences.json` holds: the pairs of the dataset, and each model's agreement with them."""
-
-    pairs: tuple[PreferredPair, ...] = meaning("pairs of which both episodes are in the run, ties among them")
-    agreement: dict[str, PreferenceAgreement] = meaning("the agreement by model")
-
-
-BENCH, COPIES, PREFERENCES = "bench.json", "duplicates.json", "preferences.json"
-
-
-def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None) -> Run:
-    """Score the clean episodes, then write the errors, the videos there twice, and the agreement with preferences."""
-    from rewardlab.evaluation.evaluate import evaluate, load_episodes
+def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None, preferences: int = 0) -> Run:
+    """Score the clean episodes, then write the errors, the videos there twice, and the preferences between clips."""
+    from rewardlab.evaluation.evaluate import evaluate, load_episodes, scoring_context, stopped
 
     training = None if against is None else open_dataset(choose_split(against, "train")).episodes
     episodes = load_episodes(replace(plan, stages=False)).episodes
     pairs = preferred_pairs(episodes)  # before anything is scored: a contradiction stops the run
+    people = pairs[: max(preferences, 0)]
+    level_pairs = draw_level_pairs(episodes, preferences - len(people), plan.seed, _names(people))
+    if preferences < 0 or (preferences and not (people or level_pairs)):
+        what = "no two clips of one instruction with different levels, and no column `preference`"
+        raise PlanError(
+            f"preferences must be 0 or more, got {preferences}" if preferences < 0 else f"{plan.data} has {what}"
+        )
     run = evaluate(plan)
+    answers: dict[str, PairAnswers] = {}
+    if preferences:
+        try:
+            answers = compare_clips(run, plan, scoring_context(plan, episodes), people, level_pairs)
+        except (KeyboardInterrupt, StopRun) as stop:
+            raise stopped(
+                stop, f"every trial is scored in {run.place}, but not every pair is compared: {stop}"
+            ) from None
     wordless = [m.name for m in plan.every_model if m.members]  # a composite's level is not what a member wrote
     of_trials = {TRIALS_DIGEST: trials_digest(run.trials())}
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
-    if pairs:
-        run.save(PREFERENCES, record_to_json(benchmark_preferences(run, pairs)) | of_trials)
+    if pairs or level_pairs:
+        run.save(PREFERENCES, record_to_json(benchmark_preferences(run, pairs, level_pairs, answers)) | of_trials)
     if duplicates or training is not None:
         look = partial(map_threads, workers=plan.execution.workers)
         found = find_duplicates(episodes, training, run.folder, look)
         without = errors_without(run, wordless, episodes_to_leave_out(found["copies"]))
         run.save(COPIES, found | {"mae": without} | of_trials)
     return run
+
+
+def _names(pairs: Sequence[PreferredPair]) -> list[frozenset[str]]:
+    return [frozenset((pair.a, pair.b)) for pair in pairs]
 
 
 def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors:
@@ -182,16 +190,16 @@ def benchmark_errors(run: Run, without_text: Collection[str]) -> BenchmarkErrors
     )
 
 
-def benchmark_preferences(run: Run, pairs: tuple[PreferredPair, ...]) -> BenchmarkPreferences:
-    """Return every model's agreement with people's preferences between two rollouts."""
+def benchmark_preferences(
+    run: Run,
+    pairs: tuple[PreferredPair, ...],
+    level_pairs: tuple[PreferredPair, ...] = (),
+    answers: dict[str, PairAnswers] | None = None,
+) -> BenchmarkPreferences:
+    """Return how every model orders pairs of clips: those that people compared, and those of known levels."""
     trials = with_clusters(_clean(run))
     draws = draw_clusters(int(clusters_of(trials).max()) + 1, DRAWS, seed=0)
-    found = {}
-    for model in trials.codes("model")[1]:
-        measured = human_preference_agreement(trials.where(trials.matches("model", model)), pairs, draws)
-        value, low, high = (none_if_nan(x) for x in (measured.value, measured.low, measured.high))
-        found[model] = PreferenceAgreement(value, low, high, measured.scored, measured.asked)
-    return BenchmarkPreferences(pairs, found)
+    return measure_preferences(trials, draws, pairs, level_pairs, answers or {})
 
 
 def _clean(run: Run) -> TrialTable:

@@ -118,11 +118,12 @@ def evaluate(plan: Plan) -> Run:
                     describe_failures(run, spending, plan.describe_failures)
             except (KeyboardInterrupt, StopRun) as stop:
                 found = f"every trial is scored in {run.place}, but not every description is there: {stop}"
-                raise _stopped(stop, found) from None
+                raise stopped(stop, found) from None
     return run
 
 
-def _stopped(stop: BaseException, what: str) -> Interrupted | StoppedByModel:
+def stopped(stop: BaseException, what: str) -> Interrupted | StoppedByModel:
+    """Return the error of a command that was interrupted, or stopped by a model, with what was found until then."""
     kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
     return kind(f"{what}; the same command goes on where this one stopped")
 
@@ -287,7 +288,7 @@ def score_jobs(
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"
-            raise _stopped(stop, found) from None
+            raise stopped(stop, found) from None
 
 
 @contextmanager

@@ -15,8 +15,25 @@ from typing import Any
 import cloudpickle
 import numpy as np
 
-from rewardlab.core.episode import Clip, Episode, InMemoryFrames, read_only
-from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError, StopRun, WorkerFailed, WrongAnswerCount
+from rewardlab.core.episode import (
+    Clip,
+    DeferredFrames,
+    Episode,
+    Frames,
+    FrameSource,
+    InMemoryFrames,
+    read_only,
+    view_episodes,
+)
+from rewardlab.core.errors import (
+    DataError,
+    ModelError,
+    ModelRaised,
+    RewardlabError,
+    StopRun,
+    WorkerFailed,
+    WrongAnswerCount,
+)
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.trial import Answer, error_text, error_traceback, validate_answer
 from rewardlab.evaluation.engines.processes import Process, start_process
@@ -122,10 +139,15 @@ def _reply(model: RewardModel, episodes: Sequence[Episode]) -> tuple[bytes, byte
 
 
 def _pack_episodes(episodes: Sequence[Episode]) -> list[bytes]:
-    """Return what a model may see as messages: a description, then the frames and positions of each episode."""
+    """Return what a model may see as messages: a description, then the arrays of each episode.
+
+    Frames of further views go along, for the model cannot ask for them later; one that cannot be read goes as the
+    reason, which is raised where the model reads it.
+    """
     described, arrays = [], []
     for episode in episodes:
         frames, clip = episode.frames, episode.clip
+        views = {name: _frames_or_reason(view) for name, view in view_episodes(episode).items()}
         described.append(
             {
                 "instruction": episode.instruction,
@@ -133,9 +155,13 @@ def _pack_episodes(episodes: Sequence[Episode]) -> list[bytes]:
                 "digest": clip.source.digest,
                 "shape": frames.shape,
                 "positions": clip.positions.dtype.str,
+                "original": episode.original_video,
+                "views": {name: made if isinstance(made, str) else made.shape for name, made in views.items()},
+                "view_digests": [source.digest for source in episode.views.values()],
             }
         )
         arrays += [frames.tobytes(), clip.positions.tobytes()]
+        arrays += [made.tobytes() for made in views.values() if not isinstance(made, str)]
     return [json.dumps(described).encode(), *arrays]
 
 
@@ -145,4 +171,23 @@ def _episode(described: dict[str, Any], pipe: Connection) -> Episode:
     positions = np.frombuffer(pipe.recv_bytes(), described["positions"])
     every = read_only(np.arange(len(frames)))
     source = InMemoryFrames(frames, every, len(frames), described["digest"])
-    return Episode("", described["instruction"], Clip(source, every, positions, described["fps"]))
+    clip, views = Clip(source, every, positions, described["fps"]), dict[str, FrameSource]()
+    for (name, shape), identity in zip(described["views"].items(), described["view_digests"], strict=True):
+        if isinstance(shape, str):
+            views[name] = DeferredFrames(identity, len(frames), partial(_refuse, shape))
+        else:
+            pixels = np.frombuffer(pipe.recv_bytes(), np.uint8).reshape(shape)
+            views[name] = InMemoryFrames(pixels, every, len(frames), identity)
+    original = DeferredFrames(described["original"], len(frames), partial(_refuse, "a model sees what is shown alone"))
+    return Episode("", described["instruction"], clip, views=views, original=original)
+
+
+def _frames_or_reason(view: Episode) -> Frames | str:
+    try:
+        return view.frames
+    except DataError as error:
+        return str(error)
+
+
+def _refuse(reason: str) -> FrameSource:
+    raise DataError(reason)

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames, strip_labels
+from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames, hold_views, strip_labels
 from rewardlab.core.errors import DataError, NotApplicable, RewardlabError, StopRun, WorkerFailed
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
@@ -57,7 +57,8 @@ def score_job(job: Job, context: ScoringContext, models: Mapping[str, RewardMode
             tell.end([_draft(context, group, trial) for trial in group.trials])
             continue
         waiting.append(group)
-        held_bytes += len(group.outcome.episode.clip) * group.outcome.episode.clip.frame_bytes
+        shown = group.outcome.episode
+        held_bytes += len(shown.clip) * shown.clip.frame_bytes * (1 + len(shown.views))
         if len(waiting) == context.batch or held_bytes > CLIP_MB.in_bytes:
             _ask_models(job, context, waiting, models, tell)
             waiting, held_bytes = [], 0
@@ -126,7 +127,7 @@ def _with_decoded_frames(
     needed = np.unique(np.concatenate([_frames_needed(episode, context, name, severity) for name, severity in groups]))
     if len(needed) * episode.clip.frame_bytes > CLIP_MB.in_bytes:
         return episode  # each condition decodes its own frames: fewer at a time, and only what is too much fails
-    return replace(episode, clip=hold_frames(episode.clip, needed))
+    return hold_views(replace(episode, clip=hold_frames(episode.clip, needed)), needed)
 
 
 def _frames_needed(episode: Episode, context: ScoringContext, name: str, severity: int) -> Indices:

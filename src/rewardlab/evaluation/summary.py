@@ -27,7 +27,7 @@ from rewardlab.evaluation.findings import (
 from rewardlab.evaluation.measurements import measurements, paired_reference
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
-from rewardlab.models.protocols import UNREADABLE
+from rewardlab.models.vlm import UNREADABLE
 
 
 def refuse_other_results(run: Run, name: str, stored: object, computed: object) -> None:

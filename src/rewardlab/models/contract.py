@@ -2,7 +2,7 @@
 
 A model is one string, `NAME:ARGUMENT?key=value&key=value+CALIBRATION`. A class or function states the options in its
 signature, `Annotated[type, Help("...")]`; one that is also marked `SPEED` affects only speed, cost or where a model
-runs, not its scores, and is not part of the identity.
+runs, not its scores, and is not part of the identity; of one marked `LATER`, the default is not.
 """
 
 import copyreg
@@ -36,6 +36,7 @@ CALIBRATION = "calibration.json"  # file in the folder that a model string names
 GUARD = "guard.json"  # or this
 OPTION_SYNTAX = "write options as ?key=value&key=value"
 CONNECT_SECONDS = 1.0  # that a server may take until it accepts the first connection
+LATER = "later"  # in Annotated: the option came after its model; its default is no part of the identity of older runs
 SPEED = "speed"  # in Annotated: the option affects speed, cost or where the model runs, not its scores
 
 Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
@@ -77,6 +78,16 @@ class Describer(Protocol):
         """Return one description or Failure per episode."""
 
 
+ComparisonProbs = tuple[float, float, float]  # that the first clip is better, the second, and that neither is
+
+
+class Comparer(Protocol):
+    """Compares two clips of one instruction, as they are shown one after the other."""
+
+    def compare(self, pairs: Sequence[tuple[Episode, Episode]]) -> Sequence[ComparisonProbs | Failure]:
+        """Return the probabilities of each answer, or a Failure, per pair."""
+
+
 @dataclass(frozen=True)
 class Budget:
     """What a run may spend on models that cost money and on waiting for a server, and the folder of paid requests."""
@@ -109,6 +120,7 @@ class NamedModel:
     spec: str = ""  # the string by which the user named it; the name where there was none
     server: str = ""  # the address that requests go to, of a server which may charge for them
     describe: Callable[[Budget], Describer] | None = None  # builds its Describer, if it has one
+    compare: Callable[[Budget], Comparer] | None = None  # builds its Comparer, if it can compare clips
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.name)
@@ -230,6 +242,7 @@ class Option:
     default: Any  # Parameter.empty where the option must be given
     help: str
     speed: bool
+    later: bool
 
 
 def options_of(maker: Callable[..., object]) -> dict[str, Option]:
@@ -268,10 +281,15 @@ def read_arguments(
 
 
 def all_settings(maker: Callable[..., object], given: Mapping[str, object]) -> dict[str, object]:
-    """Return every option with its value, given or default; those about speed are left out."""
+    """Return every option with its value, given or default, but not those about speed, nor a later one's default."""
     options = options_of(maker)
     values = {name: option.default for name, option in options.items()} | dict(given)
-    return {name: value for name, value in values.items() if name not in options or not options[name].speed}
+
+    def counts(name: str, value: object) -> bool:
+        option = options.get(name)
+        return option is None or not (option.speed or (option.later and value == option.default))
+
+    return {name: value for name, value in values.items() if counts(name, value)}
 
 
 def shown_options(maker: Callable[..., object], given: Mapping[str, object]) -> Pairs:
@@ -307,8 +325,9 @@ def _option(name: str, parameter: Parameter) -> Option:
         hint, *extra = typing.get_args(hint)
     help_text = next((each.text for each in extra if isinstance(each, Help)), "")
     choices = typing.get_args(hint) if typing.get_origin(hint) is Literal else ()
-    kind, speed = _kind(hint, parameter.default), any(each is SPEED for each in extra)
-    return Option(name, kind, choices, parameter.default, help_text, speed)
+    marks = {each for each in extra if isinstance(each, str)}
+    kind = _kind(hint, parameter.default)
+    return Option(name, kind, choices, parameter.default, help_text, SPEED in marks, LATER in marks)
 
 
 def _kind(hint: Any, default: Any) -> Any:

@@ -18,6 +18,8 @@ from rewardlab.core.errors import ModelError
 from rewardlab.core.trial import Failure, ScoreInfo
 from rewardlab.models.contract import Budget, Pairs
 
+UNREADABLE = "unreadable answer"  # every failure to read an answer begins with this, so that its rate can be told
+
 Other = TypeVar("Other")
 Seconds = NDArray[np.float64]
 

@@ -7,8 +7,19 @@ from typing import Any, Literal, Required, TypedDict, Unpack
 
 from numpy.random import Generator
 
-from rewardlab.core.episode import Episode, Frames, Indices, Label, level_of_progress, rearrange, with_frames
-from rewardlab.core.errors import NotApplicable, PlanError
+from rewardlab.core.episode import (
+    DeferredFrames,
+    Episode,
+    Frames,
+    FrameSource,
+    Indices,
+    Label,
+    level_of_progress,
+    rearrange,
+    view_episodes,
+    with_frames,
+)
+from rewardlab.core.errors import DataError, NotApplicable, PlanError
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest, pick, rng_for
 from rewardlab.core.trial import SEVERITIES, Category, Expectation, Randomness, SeverityTable
@@ -77,7 +88,29 @@ class Perturbation:
             return self.member_for(episode, seed)(episode, severity, seed, dataset)
         if self._holds_too_much(episode):
             return self._refusal()(episode, severity, seed, dataset)
-        return self.apply(episode, self.table[severity - 1], self._rng(episode, seed), dataset)
+        if not episode.views:
+            return self.apply(episode, self.table[severity - 1], self._rng(episode, seed), dataset)
+        return self._with_views(episode, severity, seed, dataset)
+
+    def _with_views(self, episode: Episode, severity: int, seed: int, dataset: Episodes) -> PerturbedEpisode:
+        """Perturb the first view; the others change alike, with the same draws, when a model reads them."""
+        parameter = self.table[severity - 1]
+        first = self.apply(replace(episode, views={}), parameter, self._rng(episode, seed), dataset)
+        views: dict[str, FrameSource] = dict(episode.views)  # what reorders frames picks from every view alike
+        if "frames" in self.channel.split("+"):
+            count, known = first.episode.clip.source.count, (self.fingerprint, severity, seed, episode.original_video)
+            for name, view in view_episodes(episode).items():
+
+                def make(name: str = name, view: Episode = view) -> FrameSource:
+                    if self.uses_world:
+                        raise DataError(f"view {name}: the simulator renders a changed scene for the first camera only")
+                    try:
+                        return self.apply(view, parameter, self._rng(episode, seed), dataset).episode.clip.source
+                    except NotApplicable as error:
+                        raise DataError(f"view {name}: {error}") from None
+
+                views[name] = DeferredFrames(digest(*known, episode.views[name].digest), count, make)
+        return replace(first, episode=replace(first.episode, views=views))
 
     def member_for(self, episode: Episode, seed: int) -> "Perturbation":
         """Return the member drawn for this episode; a perturbation without members is its own.

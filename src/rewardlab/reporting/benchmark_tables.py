@@ -15,20 +15,18 @@ from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
 from rewardlab.evaluation.bench import (
     BENCH,
     COPIES,
-    PREFERENCES,
     AnswerCounts,
     BenchmarkErrors,
-    BenchmarkPreferences,
     ErrorEstimate,
     HelmLevels,
     ModelErrors,
-    PreferenceAgreement,
     ProtocolErrors,
     benchmark_errors,
     benchmark_preferences,
     errors_without,
 )
 from rewardlab.evaluation.display import format_number, names_of_run
+from rewardlab.evaluation.preferences import PREFERENCES, BenchmarkPreferences, PreferenceMeasures, PreferenceShare
 from rewardlab.evaluation.roborewardbench import SUBSETS, RankSwing, SubsetRank, rank_swings, subset_winners
 from rewardlab.evaluation.summary import refuse_other_results
 
@@ -56,6 +54,25 @@ class FoundDuplicates:
     not_decoded: tuple[str, ...]
     copies: tuple[Duplicate, ...]
     mae: dict[str, dict[str, dict[str, float | None]]]
+
+
+@dataclass(frozen=True)
+class OrderedPairs:
+    """How a model orders pairs of clips, by its scores or asked about both at once: one line of the table."""
+
+    model: str
+    evaluated: bool
+    way: str
+    measures: PreferenceMeasures
+
+    @property
+    def numbers(self) -> dict[str, str]:
+        """Return the columns of the table as text; a dash where there is no number."""
+        found = self.measures
+        shares = {"levels": found.levels, "people": found.people, "no circle": found.transitive}
+        texts = {heading: error_text(share) for heading, share in shares.items()}
+        first = format_number(found.first_preferred)
+        return texts | {"both orders alike": error_text(found.consistent), "first preferred": first}
 
 
 @dataclass(frozen=True)
@@ -121,6 +138,30 @@ class BenchmarkReport:
         return rank_swings(errors) if several else []
 
     @property
+    def orders(self) -> list[OrderedPairs]:
+        """Return how each model orders pairs of clips, answers behind scores: evaluated ones, then the controls."""
+        found = self.preferences.models if self.preferences is not None else {}
+        rows = []
+        for name in (*self.models, *(each for each in found if each not in self.models)):
+            if name in found:
+                rows.append(OrderedPairs(self.shown(name), name in self.evaluated, "scores", found[name].scores))
+                if (asked := found[name].asked) is not None:
+                    rows.append(OrderedPairs(self.shown(name), name in self.evaluated, "asked", asked))
+        return rows
+
+    @property
+    def orders_caption(self) -> str:
+        """Return what the pairs are, and how to read the columns."""
+        assert self.preferences is not None
+        levels = sum(pair.preferred != "tie" for pair in self.preferences.level_pairs)
+        people = sum(pair.preferred != "tie" for pair in self.preferences.pairs)
+        stated = f", and {people} of which a person preferred one" if people else ""
+        return (
+            f"Two clips of one instruction, the better one preferred: {levels} pairs of different true levels{stated}. "
+            "By scores, the higher expected level is preferred; asked, the mean of both orders. A tie counts half"
+        )
+
+    @property
     def sentences(self) -> list[str]:
         """Return the sentences below the tables; first which models HELM cannot score, or scores by their mode."""
         special = {name: m.helm_levels for name, m in self.models.items() if m.helm_levels in _WHY}
@@ -151,8 +192,9 @@ def _load_preferences(run: Run, trials: str) -> BenchmarkPreferences | None:
     content = run.stored(PREFERENCES)
     if content is None:
         return None
+    content = {"level_pairs": [], "answers": {}, "models": {}} | content  # a run from before these has none
     stored, of_trials = _stored(run, PREFERENCES, partial(record_from_json, BenchmarkPreferences), content)
-    found = benchmark_preferences(run, stored.pairs)
+    found = benchmark_preferences(run, stored.pairs, stored.level_pairs, stored.answers)
     if of_trials == trials:
         refuse_other_results(run, PREFERENCES, record_to_json(stored), record_to_json(found))
     return found
@@ -196,11 +238,13 @@ def print_benchmark(benchmark: BenchmarkReport, console: "Console") -> None:
         console.print(_parts(benchmark, kind, names))
     if benchmark.swings:
         console.print(_swings(benchmark))
+    if benchmark.orders:
+        console.print(_orders(benchmark))
     for sentence in benchmark.sentences:
         console.print(sentence, highlight=False, markup=False)
 
 
-def error_text(error: ErrorEstimate | PreferenceAgreement | None) -> str:
+def error_text(error: ErrorEstimate | PreferenceShare | None) -> str:
     """Return one number with its interval; a dash where there is none."""
     if error is None:
         return "-"
@@ -247,7 +291,7 @@ def _unscored(benchmark: BenchmarkReport) -> list[str]:
 def _agreements(benchmark: BenchmarkReport) -> list[str]:
     """Return how often each model orders two rollouts as a person did."""
     found = benchmark.preferences
-    if found is None:
+    if found is None or not found.pairs:
         return []
     said = []
     for name in benchmark.models:
@@ -318,6 +362,17 @@ def _swings(benchmark: BenchmarkReport) -> "Table":
     for swing in swings:
         ends = (safe_markup(rank_text(each)) for each in (swing.best, swing.worst))
         table.add_row(safe_markup(benchmark.shown(swing.model)), str(swing.rank), *ends)
+    return table
+
+
+def _orders(benchmark: BenchmarkReport) -> "Table":
+    table = _table(f"{benchmark.orders_caption}; 95 % intervals")
+    table.add_column("by")
+    for heading in benchmark.orders[0].numbers:
+        table.add_column(heading, justify="right", overflow="fold")
+    for row in benchmark.orders:
+        shown = safe_markup(row.model)
+        table.add_row(f"[bold]{shown}[/bold]" if row.evaluated else shown, row.way, *row.numbers.values())
     return table
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.storage import writable
-from rewardlab.data.roboreward_rows import METADATA, Row
+from rewardlab.data.roboreward_rows import METADATA, Row, views_of
 from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines
 from rewardlab.data.safe_files import path_inside
 from rewardlab.serving.verdicts import FLAGGED, REJECTED, Verdict, majority
@@ -125,9 +125,10 @@ def write_verified_split(split: VerifiedSplit, target: Path) -> None:
 
 
 def _copy_files(folder: Path, row: Row, target: Path) -> None:
-    """Copy the files of a row: its video, and the record of its world if it has one."""
+    """Copy the files of a row: the videos of every view, and the record of its world if it has one."""
     world = row.get("world")
-    named = {"file_name": row["file_name"]}
+    views = views_of(str(row["file_name"]), row).items()
+    named: dict[str, object] = {"file_name": row["file_name"], **{f"views.{camera}": place for camera, place in views}}
     if isinstance(world, dict) and "file" in world:
         named["world.file"] = world["file"]
     for key, name in named.items():

@@ -4,13 +4,13 @@ import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Annotated, Any, Literal
 
 import numpy as np
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import LEVELS, Episode, Frames
+from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
@@ -18,6 +18,7 @@ from rewardlab.models.backends.hf import HF
 from rewardlab.models.backends.openai import OPENAI
 from rewardlab.models.contract import (
     Budget,
+    Comparer,
     ModelEntry,
     ModelString,
     NamedModel,
@@ -32,12 +33,22 @@ from rewardlab.models.contract import (
     shown_options,
 )
 from rewardlab.models.external import is_module, name_external
+from rewardlab.models.protocols.clips import (
+    DemonstrationData,
+    Demonstrations,
+    ShownClips,
+    Views,
+    demonstrations,
+    view_videos,
+    with_demonstration,
+)
+from rewardlab.models.protocols.compare import ClipComparer
 from rewardlab.models.vlm import (
+    UNREADABLE,
     AnswerFormat,
     Completion,
     NamedVlm,
     Prompt,
-    Video,
     VisionLanguageModel,
     VlmBackend,
     choice_probs,
@@ -97,6 +108,7 @@ class VlmProtocol:
     prompt: Callable[[str], str]  # its words for an instruction: other words are another model
     model: Callable[..., RewardModel]
     defaults: Callable[[VlmBackend], Mapping[str, Any]] = lambda _: {}
+    compares: bool = False  # whether it also asks which of two clips is better
     version: int = 1
 
     def settings(self, backend: VlmBackend) -> Callable[..., RewardModel]:
@@ -132,13 +144,15 @@ def _name(protocol: VlmProtocol, backend: VlmBackend, kind: str, argument: str, 
     vlm = backend.name(argument, tuple(pair for pair in string.options if pair[0] not in known), known)
     settings(**given)  # a wrong value is said now
     values = all_settings(settings, given)
+    shown = demonstrations(str(values.get("demonstration", "")))
+    content = values if shown is None else values | {"demonstration": shown.content}
 
     def build(budget: Budget) -> RewardModel:
         return protocol.model(vlm.build(budget), **values)
 
     return NamedModel(
         canonical_name(string, (*shown_options(settings, given), *vlm.shown)),
-        identity(protocol.model.__name__, values, protocol.prompt(""), str(backend.version), vlm.fingerprint),
+        identity(protocol.model.__name__, content, protocol.prompt(""), str(backend.version), vlm.fingerprint),
         False,
         build,
         exclusive=True,
@@ -146,26 +160,18 @@ def _name(protocol: VlmProtocol, backend: VlmBackend, kind: str, argument: str, 
         prompt=protocol.prompt,
         server=vlm.server,
         describe=None if vlm.isolated else lambda budget: ClipDescriber(vlm.build(budget)),
+        compare=_comparer(vlm, values) if protocol.compares and not vlm.isolated else None,
     )
 
 
-# The static control of a protocol: the first frame in place of every frame, to see whether a model counts frames.
+def _comparer(vlm: NamedVlm, values: Mapping[str, Any]) -> Callable[[Budget], Comparer]:
+    def build(budget: Budget) -> Comparer:
+        return ClipComparer(vlm.build(budget), values["answer"], values["tokens"], values.get("views", "images"))
 
-
-Control = Annotated[
-    Literal["none", "static"], Help("static: the first frame in place of every frame, to see what no change gives")
-]
-
-
-def controlled_frames(episode: Episode, control: str) -> Frames:
-    """Return the frames of an episode, or as many copies of the first for the static control."""
-    frames = episode.frames
-    return frames[np.zeros(len(frames), dtype=np.int64)] if control == "static" else frames
+    return build
 
 
 # The RoboReward rubric: its three answer parsers, its words, its options.
-
-UNREADABLE = "unreadable answer"  # every failure to read an answer begins with this, so that its rate can be told
 
 _STRICT = re.compile(r"\bANSWER\s*:\s*([1-5])(?![\w%/]|[.,-]\d)", re.IGNORECASE)
 _ANY_ANSWER = re.compile(r"\bANSWER\s*:", re.IGNORECASE)
@@ -263,6 +269,8 @@ class Rubric:
         Literal["video_first", "text_first"], Help("what stands first in the prompt: video_first or text_first")
     ] = "video_first"
     tokens: Annotated[int, Help("most tokens it may write")] = 128
+    views: Views = "images"
+    demonstration: DemonstrationData = ""
 
     def __post_init__(self) -> None:
         at_least_one("tokens", self.tokens)
@@ -277,14 +285,18 @@ class Rubric:
             ]
         return [self._parse(completion) for completion in self.vlm.complete(prompts, self.tokens, ANSWER)]
 
+    @cached_property
+    def _pool(self) -> Demonstrations | None:
+        return demonstrations(self.demonstration)
+
     def _prompts(self, episodes: Sequence[Episode]) -> list[Prompt]:
         """Return one prompt per episode; episodes that show the same clip share its Video."""
         keys = map_frames(_clip_key, episodes)
         clips = dict(zip(keys, episodes, strict=True))
-        videos = dict(zip(clips, map_frames(clip_video, clips.values()), strict=True))
+        videos = dict(zip(clips, map_frames(partial(view_videos, views=self.views), clips.values()), strict=True))
         first = self.order == "video_first"
         return [
-            rubric_prompt(videos[key], episode.instruction, video_first=first)
+            rubric_prompt(with_demonstration(videos[key], episode, self._pool), episode.instruction, video_first=first)
             for key, episode in zip(keys, episodes, strict=True)
         ]
 
@@ -301,18 +313,18 @@ class Rubric:
         return answer
 
 
-def rubric_prompt(video: Video, instruction: str, *, video_first: bool) -> Prompt:
+def rubric_prompt(shown: ShownClips, instruction: str, *, video_first: bool) -> Prompt:
     """Return what is asked about a clip, when it is scored and when a model is trained to answer."""
-    text = roboreward_prompt(instruction)
+    text = shown.words + roboreward_prompt(instruction)
     if video_first:
-        return Prompt((video, text), prefix=(video, roboreward_prompt("")))
-    return Prompt((text, video))
+        return Prompt((*shown.videos, text), prefix=(*shown.videos, shown.words + roboreward_prompt("")))
+    return Prompt((text, *shown.videos))
 
 
 def _clip_key(episode: Episode) -> str:
-    """Identify the shown frames and their times without reading them."""
-    clip = episode.clip
-    return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps)
+    """Identify the shown frames of every view and their times without reading them."""
+    clip, views = episode.clip, (f"{name} {source.digest}" for name, source in episode.views.items())
+    return digest(clip.source.digest, clip.order.tobytes(), clip.positions.tobytes(), clip.fps, *views)
 
 
 RUBRIC = VlmProtocol(
@@ -321,4 +333,5 @@ RUBRIC = VlmProtocol(
     prompt=roboreward_prompt,
     model=Rubric,
     defaults=lambda backend: {"answer": "logits"} if backend.scores_answers else {},
+    compares=True,
 )

@@ -7,18 +7,29 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Frames, Indices, fingerprint_frames, level_of_progress
+from rewardlab.core.episode import Episode, Indices, fingerprint_frames, level_of_progress
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.contract import at_least_one
-from rewardlab.models.protocols import UNREADABLE, Control, VlmProtocol, controlled_frames
-from rewardlab.models.vlm import Completion, Image, Part, Prompt, VisionLanguageModel
+from rewardlab.models.protocols import VlmProtocol
+from rewardlab.models.protocols.clips import (
+    ROLLOUT,
+    Control,
+    DemonstrationData,
+    Demonstrations,
+    NamedClip,
+    Views,
+    demonstrations,
+    view_videos,
+)
+from rewardlab.models.vlm import UNREADABLE, Completion, Image, Part, Prompt, VisionLanguageModel
 
 # bounded repeats, so that a reply made to be slow to search is searched in time proportional to its length
 _NUMBER, _VALUE = r'"frame_number"\s*:\s*"?(\d{1,9})"?', r'"task_completion_percentage"\s*:\s*"?(-?\d{1,40}(?:\.\d+)?)'
@@ -33,29 +44,41 @@ class Gvl:
     control: Control = "none"
     seed: Annotated[int, Help("seed of the order in which frames are shown")] = 0
     tokens: Annotated[int, Help("most tokens of a reply")] = 4096
+    views: Views = "images"
+    demonstration: DemonstrationData = ""
 
     def __post_init__(self) -> None:
         at_least_one("tokens", self.tokens)
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return the completion of each frame as progress, and the rubric level of the last one's."""
-        shown = [controlled_frames(episode, self.control) for episode in episodes]
-        names = [fingerprint_frames(frames) for frames in shown]  # the same frames are shown in the same order
-        orders = [
-            rng_for(self.seed, "gvl", name).permutation(len(frames)) for name, frames in zip(names, shown, strict=True)
-        ]
-        prompts = [
-            _prompt(e.instruction, frames, order) for e, frames, order in zip(episodes, shown, orders, strict=True)
-        ]
+        shown = [view_videos(episode, self.views, self.control) for episode in episodes]
+        first = [clips[0][1].frames for clips in shown]  # the same frames are shown in the same order
+        orders = [rng_for(self.seed, "gvl", fingerprint_frames(each)).permutation(len(each)) for each in first]
+        prompts = [self._prompt(e, clips, order) for e, clips, order in zip(episodes, shown, orders, strict=True)]
         replies = self.vlm.complete(prompts, self.tokens) if prompts else []
         return [_parse(completion, order) for completion, order in zip(replies, orders, strict=True)]
 
+    @cached_property
+    def _pool(self) -> Demonstrations | None:
+        return demonstrations(self.demonstration)
 
-def _prompt(instruction: str, frames: Frames, order: Indices) -> Prompt:
-    parts: list[Part] = [gvl_opening(instruction), Image(frames[0]), gvl_question(instruction)]
-    for number, frame in enumerate(order, 1):
-        parts += [gvl_frame(number), Image(frames[frame])]
-    return Prompt(tuple(parts))
+    def _prompt(self, episode: Episode, clips: Sequence[NamedClip], order: Indices) -> Prompt:
+        """Return the frames in this order, each in all of its views, behind the demonstration if there is one."""
+        parts: list[Part] = []
+        if self._pool is not None:
+            told, video = self._pool.beside(episode)
+            parts += [video, f"These {len(video.frames)} frames show {told}.\n\n"]
+        if len(clips) > 1:
+            parts.append(f"Each frame is {len(clips)} pictures: {', then '.join(what for what, _ in clips)}.\n\n")
+        elif clips[0][0] != ROLLOUT:
+            parts.append(f"The frames show {clips[0][0]}.\n\n")
+        views = [video.frames for _, video in clips]
+        parts += [gvl_opening(episode.instruction), *(Image(frames[0]) for frames in views)]
+        parts.append(gvl_question(episode.instruction))
+        for number, frame in enumerate(order, 1):
+            parts += [gvl_frame(number), *(Image(frames[frame]) for frames in views)]
+        return Prompt(tuple(parts))
 
 
 def _parse(completion: Completion | Failure, order: Indices) -> Answer:

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Annotated
 
 import numpy as np
@@ -11,8 +12,17 @@ from rewardlab.core.episode import Episode, Indices
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.models.contract import at_least_one
-from rewardlab.models.protocols import Control, VlmProtocol, controlled_frames
-from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel, frame_rate
+from rewardlab.models.protocols import VlmProtocol
+from rewardlab.models.protocols.clips import (
+    Control,
+    DemonstrationData,
+    Demonstrations,
+    Views,
+    demonstrations,
+    view_videos,
+    with_demonstration,
+)
+from rewardlab.models.vlm import Prompt, Video, VisionLanguageModel
 
 
 @dataclass(frozen=True)
@@ -22,6 +32,8 @@ class TopReward:
     vlm: VisionLanguageModel
     control: Control = "none"
     prefixes: Annotated[int, Help("prefixes of the video that are asked about; frames between are interpolated")] = 15
+    views: Views = "images"
+    demonstration: DemonstrationData = ""
 
     def __post_init__(self) -> None:
         at_least_one("prefixes", self.prefixes)
@@ -37,13 +49,24 @@ class TopReward:
         ]
 
     def _prompts(self, episode: Episode, lengths: Indices) -> list[Prompt]:
-        frames, fps = controlled_frames(episode, self.control), frame_rate(episode.times)
+        clips = view_videos(episode, self.views, self.control)
         text = TOPREWARD_CLAIM + topreward_question(episode.instruction)
         prompts = []
-        for length in lengths:  # one frame is shown twice, for a video has two at least
-            shown = np.repeat(frames[:1], 2, axis=0) if length == 1 else frames[:length]
-            prompts.append(Prompt((Video(shown, np.arange(len(shown)) / fps, fps), text)))
+        for length in lengths:
+            begun = [(what, _prefix(video, int(length))) for what, video in clips]
+            shown = with_demonstration(begun, episode, self._pool)
+            prompts.append(Prompt((*shown.videos, shown.words + text)))
         return prompts
+
+    @cached_property
+    def _pool(self) -> Demonstrations | None:
+        return demonstrations(self.demonstration)
+
+
+def _prefix(video: Video, length: int) -> Video:
+    """Return the first frames of a video; one frame is shown twice, for a video has two at least."""
+    shown = np.repeat(video.frames[:1], 2, axis=0) if length == 1 else video.frames[:length]
+    return Video(shown, np.arange(len(shown)) / video.fps, video.fps)
 
 
 def prefix_lengths(frames: int, most: int) -> Indices:

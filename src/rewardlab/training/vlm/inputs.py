@@ -15,6 +15,7 @@ from rewardlab.core.trial import Failure
 from rewardlab.models.backends.processor_vlm import PromptRenderer, RenderedPrompt, text_piece
 from rewardlab.models.backends.qwen_prompt import TEXT, PromptBuilder, VisualInput
 from rewardlab.models.protocols import ANSWER, rubric_prompt
+from rewardlab.models.protocols.clips import ShownClips
 from rewardlab.models.vlm import Prompt, Video, choice_tokens, frame_rate
 
 Tensors = dict[str, Tensor]
@@ -161,7 +162,7 @@ AnswerInputs = QwenInputs | ProcessorInputs
 def _prompt(video: Video, instruction: str, answer: Answer, video_first: bool) -> Prompt:
     if isinstance(answer, str):
         return Prompt((video, CAPTION_QUESTION))
-    return rubric_prompt(video, instruction, video_first=video_first)
+    return rubric_prompt(ShownClips((video,)), instruction, video_first=video_first)
 
 
 def _answered(answer: Answer, reply: Reply, spell: SpellReply) -> tuple[str, list[int]]:
