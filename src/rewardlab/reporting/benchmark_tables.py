@@ -320,7 +320,7 @@ def _headline(benchmark: BenchmarkReport) -> "Table":
 
 def _causes(benchmark: BenchmarkReport) -> "Table":
     """Return how well each model tells why rollouts failed, beside the best constant answer."""
-    table = _table("Why rollouts failed: cause, and its frame as a fraction of the clip; 95 % intervals")
+    table = _table("Why rollouts failed; 95 % intervals")
     for heading in ("accuracy", "macro F1", "frame error", "read"):
         table.add_column(heading, justify="right")
     for name, found in benchmark.told_causes.items():
