@@ -79,6 +79,44 @@ def row_tau_b(a: Numbers, b: Numbers) -> Numbers:
     return found
 
 
+# A change in the middle: what the reward does from then on, against the twin that does not change.
+
+
+def late_progress(trials: TrialTable) -> tuple[Numbers, Numbers]:
+    """Return the mean of each trial's progress from the middle frame on, and progress at that frame; nan if missing."""
+    late, middle = (
+        trials.derived(name, lambda whole, column=column: in_blocks(whole, lambda block: _late(block)[column]))
+        for column, name in enumerate(("late progress", "progress in the middle"))
+    )
+    return late, middle
+
+
+def _late(trials: TrialTable) -> Numbers:
+    flat, lengths = trials.lists("progress")
+    found = np.full((2, len(lengths)), np.nan)
+    for rows, progress in by_length(flat, lengths):
+        half = progress.shape[1] // 2
+        found[:, rows] = progress[:, half:].mean(axis=1), progress[:, half]
+    return found
+
+
+@mean_metric(
+    better="lower",
+    eligibility="changed midway",
+    display=Display("shift after the middle", axis=(-1.0, 1.0), midway=True),
+)
+def midway_shift(trials: TrialTable) -> Numbers:
+    """Mean change of progress from the middle of the clip on, against the clip without the change; above 0 it is
+    inflated. Other words count as if they came in the middle."""
+    return late_progress(trials)[0] - trials.number("clean_late")
+
+
+@mean_metric(better="lower", eligibility="changed midway", display=Display("jump in the middle", midway=True))
+def midway_jump(trials: TrialTable) -> Numbers:
+    """Mean distance of progress from that of the clip without the change, at the first frame after the middle."""
+    return np.abs(late_progress(trials)[1] - trials.number("clean_middle"))
+
+
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
 
