@@ -248,8 +248,12 @@ def _cause_errors(answers: CauseAnswers, draws: Draws) -> CauseErrors:
         for true, row in zip(FAILURE_ANSWERS, counts, strict=True)
         if any(row)
     }
-    measures = (measured(answers, draws) for measured in (cause_accuracy, cause_macro_f1, cause_frame_error))
-    return CauseErrors(*map(_estimate, measures), confusion)
+    return CauseErrors(
+        accuracy=_estimate(cause_accuracy(answers, draws)),
+        macro_f1=_estimate(cause_macro_f1(answers, draws)),
+        frame_error=_estimate(cause_frame_error(answers, draws)),
+        confusion=confusion,
+    )
 
 
 def _clean(run: Run) -> TrialTable:

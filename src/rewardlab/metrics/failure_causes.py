@@ -37,8 +37,8 @@ def cause_answers(trials: TrialTable) -> CauseAnswers:
     succeeded = (trials.number("truth_success") == 1) & ~trials.matches("status", "dropped")
     truth = _codes(trials, "truth_failure_cause")
     truth = np.where((truth < 0) & succeeded, FAILURE_ANSWERS.index(NO_FAILURE), truth)
-    frames = (_fractions(trials, column) for column in ("truth_failure_frame", "failure_frame"))
-    return CauseAnswers(truth, _codes(trials, "failure_cause"), *frames, clusters_of(trials))
+    true_frame, said_frame = (_fractions(trials, column) for column in ("truth_failure_frame", "failure_frame"))
+    return CauseAnswers(truth, _codes(trials, "failure_cause"), true_frame, said_frame, clusters_of(trials))
 
 
 def says_causes(trials: TrialTable) -> bool:

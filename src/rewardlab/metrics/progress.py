@@ -1,6 +1,7 @@
 """Per-frame progress against time and truth."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -84,20 +85,21 @@ def row_tau_b(a: Numbers, b: Numbers) -> Numbers:
 
 def late_progress(trials: TrialTable) -> tuple[Numbers, Numbers]:
     """Return the mean of each trial's progress from the middle frame on, and progress at that frame; nan if missing."""
-    late, middle = (
-        trials.derived(name, lambda whole, column=column: in_blocks(whole, lambda block: _late(block)[column]))
-        for column, name in enumerate(("late progress", "progress in the middle"))
-    )
-    return late, middle
+    late = trials.derived("late progress", partial(_from_middle, frames=None))
+    return late, trials.derived("progress in the middle", partial(_from_middle, frames=1))
 
 
-def _late(trials: TrialTable) -> Numbers:
-    flat, lengths = trials.lists("progress")
-    found = np.full((2, len(lengths)), np.nan)
-    for rows, progress in by_length(flat, lengths):
-        half = progress.shape[1] // 2
-        found[:, rows] = progress[:, half:].mean(axis=1), progress[:, half]
-    return found
+def _from_middle(trials: TrialTable, frames: int | None) -> Numbers:
+    """Return the mean of progress over so many frames from the middle one on, or over all of them."""
+
+    def of_block(block: TrialTable) -> Numbers:
+        flat, lengths = block.lists("progress")
+        found = np.full(len(lengths), np.nan)
+        for rows, progress in by_length(flat, lengths):
+            found[rows] = progress[:, progress.shape[1] // 2 :][:, :frames].mean(axis=1)
+        return found
+
+    return in_blocks(trials, of_block)
 
 
 @mean_metric(
