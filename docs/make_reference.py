@@ -20,7 +20,7 @@ from rewardlab.core.trial import GuardVerdict, ScoreInfo, Trial
 from rewardlab.core.trial_table import TRIAL_SCHEMA, trial_schema
 from rewardlab.data import READERS, open_dataset
 from rewardlab.data.convert import WRITERS
-from rewardlab.evaluation.bench import BenchmarkErrors
+from rewardlab.evaluation.bench import BenchmarkCauses, BenchmarkErrors
 from rewardlab.evaluation.replay import TrialReplay, trial_replay
 from rewardlab.metrics import METRICS
 from rewardlab.models import MODELS
@@ -78,7 +78,7 @@ def catalog_page() -> str:
 
 def summary_page() -> str:
     head = [
-        "# summary.json and bench.json",
+        "# summary.json, bench.json and causes.json",
         MADE,
         "What `rewardlab stress` and `rewardlab bench` write into a run folder, and what `Summary.from_json` and "
         "`BenchmarkErrors.from_json` read and check. A field changes its name or meaning only with `schema`.",
@@ -86,7 +86,7 @@ def summary_page() -> str:
         "`sha256`, the checksum of the rest; a report computes the numbers anew and refuses a file that differs.",
         "",
     ]
-    return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors)])
+    return "\n".join([*head, record_tables(Summary), record_tables(BenchmarkErrors), record_tables(BenchmarkCauses)])
 
 
 def trials_page() -> str:
@@ -159,6 +159,10 @@ def perturbations_page(shown: TrialReplay) -> str:
         "A perturbation `keeps` the true label, keeps it where a guard holds (`keeps_if`; elsewhere the trial "
         "is skipped), `changes` it by a stated rule, or leaves it `unknown`. Random numbers are drawn `per_clip`, "
         "`per_frame`, per frame but correlated with the frame before (`ar1`), or not at all (`none`).\n",
+        "Names compose: `low_light+paraphrase` applies both; `random:visual` draws one of a category for each episode; "
+        "`midway:low_light` changes only the second half of the shown frames, as if a lamp went off there "
+        "(`midway:camera_move`: somebody bumps the camera). Every perturbation of single frames can begin in the "
+        "middle; [how it is measured](../howto/bench.md#a-change-in-the-middle).\n",
     ]
     for category, family in FAMILIES.items():
         parts += [f"## {category.capitalize()} ({len(family)})", ""]

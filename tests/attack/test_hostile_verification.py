@@ -116,6 +116,11 @@ def test_bodies_too_long_are_refused_whatever_length_they_claim(client: httpx2.C
         {"request": "x' OR 1=1 --------"},
         {"note": "x" * 2_001},
         {"seconds": -1},
+        {"failure_cause": "dropped"},  # of a row that is rejected
+        {"failure_cause": "gravity", "decision": "correct", "level": 2},
+        {"failure_cause": "dropped", "decision": "correct", "level": 5},
+        {"failure_frame": 2, "decision": "correct", "level": 2},
+        {"failure_cause": "dropped", "failure_frame": 8, "decision": "correct", "level": 2},  # of frames 0 to 7
         {"standing": 0},
     ],
 )

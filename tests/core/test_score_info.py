@@ -56,6 +56,10 @@ FULL = ScoreInfo(
     cost=0.004,
     log_probability=-60.5,
     normalised_instruction="open the drawer",
+    failure_cause="dropped",
+    failure_probabilities={"none": 0.25, "dropped": 0.75},
+    failure_frame=3,
+    failure_text="FRAME: 4\nCAUSE: 3",
     guard=GuardVerdict("hold", 0.4, 0.8, {"noise": 1.25}),
 )
 INFOS = [FULL, ScoreInfo(), ScoreInfo(prediction_set=(), guard=GuardVerdict("pass", 0.0))]
@@ -106,6 +110,9 @@ def test_the_digest_counts_info_and_is_that_of_an_earlier_run_where_there_is_non
         ({"prediction_set": (7,)}, "prediction_set must be levels"),
         ({"member_levels": {"a": float("inf")}}, "member_levels must be finite numbers"),
         ({"guard": GuardVerdict("maybe", 0.2)}, "guard_decision must be a known decision of a guard"),  # type: ignore[arg-type]
+        ({"failure_cause": "gravity"}, "failure_cause must be a known cause"),
+        ({"failure_probabilities": {"dropped": 1.5}}, "failure_probabilities must be numbers from 0 to 1"),
+        ({"failure_frame": -1}, "failure_frame must be 0 or more"),
         ({"guard": GuardVerdict("pass", 1.5)}, "guard_risk must be from 0 to 1"),
     ],
 )
@@ -148,6 +155,9 @@ def test_an_answer_without_info_or_with_more_than_is_known_is_taken() -> None:
         ScoreInfo(member_levels={"a": float("inf")}),
         ScoreInfo(member_levels={1: 3.0}),  # type: ignore[dict-item]
         ScoreInfo(member_failures={"a": "x" * 200_000}),
+        ScoreInfo(failure_cause="gravity"),
+        ScoreInfo(failure_probabilities={"gravity": 0.5}),
+        ScoreInfo(failure_frame=-1),
         ScoreInfo(input_tokens=1.5),  # type: ignore[arg-type]
         ScoreInfo(guard="pass"),  # type: ignore[arg-type]
         ScoreInfo(guard=GuardVerdict("pass", None)),  # type: ignore[arg-type]

@@ -1,7 +1,9 @@
 """Who judges what next: overlap, disagreements first, nothing handed out twice, and what is exported."""
 
 import json
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -212,3 +214,43 @@ def test_verdicts_stay_with_a_row_when_rows_are_added_before_it_and_leave_it_whe
     path.write_text("\n".join([new, *lines[:2], changed]), encoding="utf-8")
     after = {row.instruction: row.key for row in list_rows(str(data)).rows}
     assert after["push square 0"] == before["push square 0"] and after["push square 2"] != before["push square 2"]
+
+
+def test_the_cause_that_most_name_is_exported_at_their_middle_frame_and_a_success_has_none(tmp_path: Path) -> None:
+    data = judged_data(tmp_path / "data", 2)
+    lines = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    stated = [row | {"reward": 2, "failure_cause": "other", "failure_frame": 1} for row in lines]
+    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in stated))
+    listing = list_rows(str(data))
+    first, second = listing.rows
+    assert (first.failure_cause, first.failure_frame) == ("other", 1)
+    named = {"anna": ("dropped", 4), "ben": ("dropped", 6), "carl": ("collision", 1), "dora": ("", None)}
+    given = {
+        who: Verdict(first.key, who, "accept", 2, failure_cause=cause, failure_frame=frame)
+        for who, (cause, frame) in named.items()
+    }
+    split = verified_split(listing, {first.key: given, second.key: {"anna": verdict(second.key, "anna", "correct", 5)}})
+    write_verified_split(split, tmp_path / "out")
+    one, two = (json.loads(line) for line in (tmp_path / "out" / "metadata.jsonl").read_text().splitlines())
+    assert (one["failure_cause"], one["failure_frame"]) == ("dropped", 4)
+    assert one["provenance"]["verdicts"][-2]["failure_cause"] == "collision"
+    assert two["success"] is True and "failure_cause" not in two and "failure_frame" not in two
+    without = verified_split(listing, {first.key: {"dora": given["dora"]}})
+    write_verified_split(without, tmp_path / "kept")
+    (kept,) = (json.loads(line) for line in (tmp_path / "kept" / "metadata.jsonl").read_text().splitlines())
+    assert (kept["failure_cause"], kept["failure_frame"]) == ("other", 1)  # nobody said otherwise
+
+
+def test_a_file_of_verdicts_of_an_earlier_version_is_read_and_takes_causes(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.sqlite"
+    VerdictStore(path).close()
+    with closing(sqlite3.connect(path)) as file, file:
+        for column in ("failure_cause", "failure_frame"):
+            file.execute(f"ALTER TABLE verdicts DROP COLUMN {column}")
+        columns = "(request, item, annotator, decision, level, note, rationale_seen, seconds, made_at)"
+        file.execute(f"INSERT INTO verdicts {columns} VALUES ('r', 'row 1', 'anna', 'accept', 3, '', 0, 1.0, '')")
+    with closing(VerdictStore(path)) as store:
+        (old,) = store.standing()
+        assert (old.item, old.level, old.failure_cause, old.failure_frame) == ("row 1", 3, "", None)
+        store.record(Verdict("row 2", "anna", "accept", 3, failure_cause="dropped", failure_frame=4), "request-2")
+        assert [(v.failure_cause, v.failure_frame) for v in store.standing()] == [("", None), ("dropped", 4)]

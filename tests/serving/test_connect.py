@@ -3,7 +3,7 @@
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -16,13 +16,14 @@ pytest.importorskip("fastapi")
 import httpx2
 
 import rewardlab
-from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.trial import Answer, Failure
+from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.session import LiveSession
 from rewardlab.serving.batching import load_served_model
 from tests.conftest import moving_square
 from tests.models.loopback import serving
+from tests.narrowing import known
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder, judge
 from tests.serving.test_server import npy
@@ -71,6 +72,44 @@ def test_a_model_without_an_answer_gives_a_failure(server: httpx2.Client) -> Non
     with rewardlab.connect(str(server.base_url), "refuse") as session:
         answer = session.add(FRAMES[0])
         assert isinstance(answer, Failure) and answer.reason == "no robot in sight"
+
+
+class ReadsWords:
+    """Progress that grows with the frames, faster for a longer instruction."""
+
+    def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+        return [self._answer(len(episode.frames), len(episode.instruction)) for episode in episodes]
+
+    def _answer(self, frames: int, words: int) -> Answer:
+        progress = tuple(min(1.0, (1 + place) * words / 200) for place in range(frames))
+        return Score(1 + 4 * progress[-1], progress=progress)
+
+
+def test_an_instruction_that_changes_in_the_middle_gives_the_rewards_of_a_twin_that_always_had_it() -> None:
+    def rewards(url: str, changes: dict[int, str]) -> list[float]:
+        given = []
+        with rewardlab.connect(url, changes[0], score_every=1) as session:
+            for place, frame in enumerate(FRAMES):
+                if place and place in changes:
+                    session.instruct(changes[place])
+                answer = session.add(frame)
+                assert isinstance(answer, Score) and answer.progress is not None
+                given.append(answer.progress[-1])
+        return given
+
+    with reward_server("words", ReadsWords()) as client:
+        url, first, second = str(client.base_url), "push", "push the red square to the left"
+        twin, other, changed = (rewards(url, c) for c in ({0: first}, {0: second}, {0: first, 4: second}))
+        assert changed == [*twin[:4], *other[4:]] and changed[4] > twin[4]
+        with rewardlab.connect(url, first, score_every=5) as session:
+            session.add(FRAMES[:5])
+            session.instruct(second)
+            assert session.add(FRAMES[5]) == session.score()  # an answer by the new words is due at once
+            with pytest.raises(PlanError, match="empty"):
+                session.instruct(" ")
+    # what a stress test measures: the progress of the clip that was asked about with the other words throughout
+    (whole,) = ReadsWords().score([episode_from_frames(FRAMES, second)])
+    assert isinstance(whole, Score) and list(known(whole.progress))[4:] == changed[4:]
 
 
 def test_many_large_frames_go_out_in_parts(server: httpx2.Client) -> None:

@@ -26,4 +26,4 @@ def test_no_request_ends_in_an_error_of_the_server(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stdout + done.stderr
     tried = re.search(r"(\d+) generated, (\d+) passed", done.stdout)
     assert tried is not None and tried[1] == tried[2] and int(tried[1]) > 200, done.stdout
-    assert re.search(r"Tested: +16", done.stdout) and "API Links:    0 covered" not in done.stdout, done.stdout
+    assert re.search(r"Tested: +17", done.stdout) and "API Links:    0 covered" not in done.stdout, done.stdout

@@ -20,6 +20,8 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, BrowserContext, Page, expect
 
 import rewardlab
+from rewardlab.core.episode import FailureEvent
+from rewardlab.data import open_dataset
 from tests.data.lerobot_writer import write_v3
 from tests.real_browser import Scheme, open_browser
 from tests.serving.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
@@ -132,6 +134,41 @@ def test_the_clip_steps_loops_and_is_enlarged_and_reasons_are_hidden_until_asked
         page.goto(str(client.base_url))
         page.reload()
         expect(page.locator("#locked")).to_be_visible()  # no token at all
+
+
+def test_why_and_when_it_failed_is_chosen_by_keys_shown_where_it_is_known_and_exported(
+    browser: Browser, tmp_path: Path
+) -> None:
+    data = judged_data(tmp_path / "data", 3)
+    rows = [json.loads(line) for line in (data / "metadata.jsonl").read_text().splitlines()]
+    for row in rows:
+        row |= {"reward": 2, "failure_cause": "collision", "failure_frame": 5}
+    (data / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    with verification_server(data, overlap=0) as client:
+        page = arrive(browser.new_context(reduced_motion="reduce"), f"{client.base_url}/#token={TOKEN}", "Anna")
+        expect(page.locator("#cause")).to_have_value("collision")
+        expect(page.locator("#marked")).to_have_text("failed at frame 6")
+        page.keyboard.press("c")
+        page.keyboard.press("d")
+        expect(page.locator("#cause")).to_have_value("dropped")
+        for key in ("Home", "ArrowRight", "ArrowRight", "m"):
+            page.keyboard.press(key)
+        expect(page.locator("#marked")).to_have_text("failed at frame 3")
+        press(page, "3")
+        expect(page.locator("#result")).to_contain_text("Saved: level 3, dropped")
+        expect(page.locator("#cause")).to_have_value("collision")  # of the next row
+        for key in ("End", "m", "m"):
+            page.keyboard.press(key)
+        expect(page.locator("#marked")).to_have_text("")
+        press(page, "a")
+        press(page, "5")
+        lines = client.get("/api/verified.jsonl").text.splitlines()
+        found = [(row["reward"], row.get("failure_cause"), row.get("failure_frame")) for row in map(json.loads, lines)]
+        assert sorted(found, key=str) == [(2, "collision", None), (3, "dropped", 2), (5, None, None)]
+        split = rewardlab.data_verify(data, export=tmp_path / "out")
+    assert split is not None
+    failures = {episode.label.level: episode.label.failure for episode in open_dataset(str(tmp_path / "out")).episodes}
+    assert failures == {2: FailureEvent("collision"), 3: FailureEvent("dropped", 2), 5: None}
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])

@@ -156,7 +156,7 @@ def joined(parts: Iterable[StageRows]) -> StageRows:
 def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attempt], columns: Row) -> DatasetRow:
     """Return a row that a stage made of a source: its level, its other columns, and the attempts at it.
 
-    Whom people preferred they said of the source, so that goes.
+    Whom people preferred they said of the source, so that goes, as why the source failed does.
     """
     last = next((each for each in reversed(history) if each.kind != "validate"), None)
     about = {
@@ -168,7 +168,9 @@ def made_row(source: DatasetRow, stage: str, level: int, history: Sequence[Attem
         "history": [*source.provenance["history"], *(each.as_json() for each in history)],
         "verdicts": [],
     }
-    without = {"demonstration": None, "preference": None}  # true of the source alone
+    without = dict.fromkeys(
+        ("demonstration", "preference", "failure_cause", "failure_frame")
+    )  # true of the source alone
     return source.changed({"reward": level, "success": level == SUCCESS, **without, **columns}, about)
 
 

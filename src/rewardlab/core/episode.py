@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -281,6 +281,20 @@ class Preference:
     feedback: str = ""  # why, in the person's words
 
 
+FailureCause = Literal[
+    "missed_grasp", "wrong_object", "dropped", "target_not_reached", "collision", "early_end", "other"
+]
+FAILURE_CAUSES: tuple[FailureCause, ...] = get_args(FailureCause)
+
+
+@dataclass(frozen=True)
+class FailureEvent:
+    """Why a rollout failed, and the shown frame from which on that can be seen; None where nobody said when."""
+
+    cause: FailureCause
+    frame: int | None = None
+
+
 @dataclass(frozen=True)
 class Label:
     """What is known about the rollout; None where nobody said. `progress` has one value per shown frame.
@@ -293,6 +307,7 @@ class Label:
     progress: tuple[float, ...] | None = None
     stages: tuple[Stage, ...] = field(default=(), repr=False)  # part of `Episode.hash` only where there are any
     preference: Preference | None = field(default=None, repr=False)  # about two episodes: it identifies neither
+    failure: FailureEvent | None = field(default=None, repr=False)  # part of `Episode.hash` only where it is known
 
 
 @dataclass(frozen=True)
@@ -355,7 +370,8 @@ class Episode:
         shown = (self.clip.order.tobytes(), self.clip.positions.tobytes(), self.clip.fps)
         known = repr(self.label).replace("Label", "Truth", 1)  # the text that identifies a label; results hang on it
         views = (f"{name} {source.digest}" for name, source in self.views.items())
-        return digest(self.clip.source.digest, self.instruction, *shown, known, *map(repr, self.label.stages), *views)
+        more = (*self.label.stages, *([self.label.failure] if self.label.failure else []))
+        return digest(self.clip.source.digest, self.instruction, *shown, known, *map(repr, more), *views)
 
 
 def view_episodes(episode: Episode) -> dict[str, Episode]:
@@ -389,9 +405,22 @@ def _picked(episode: Episode, picks: Indices, positions: Positions) -> Episode:
     if label.stages:
         stages = (replace(stage, reached=tuple(stage.reached[i] for i in picks)) for stage in label.stages)
         label = replace(label, stages=tuple(stages))
+    if label.failure is not None:
+        label = replace(label, failure=_failure_in(label.failure, picks))
     return replace(
         episode, clip=replace(episode.clip, order=episode.clip.order[picks], positions=positions), label=label
     )
+
+
+def _failure_in(failure: FailureEvent, picks: Indices) -> FailureEvent | None:
+    """Return the failure as these frames show it: not at all where they end before it, at no frame out of order."""
+    if failure.frame is None:
+        return failure
+    if picks.max() < failure.frame:
+        return None
+    if (np.diff(picks) < 0).any():
+        return FailureEvent(failure.cause)
+    return FailureEvent(failure.cause, int(np.searchsorted(picks, failure.frame)))
 
 
 def with_frames(episode: Episode, pixels: Frames) -> Episode:

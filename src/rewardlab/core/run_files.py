@@ -7,10 +7,20 @@ from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
+from rewardlab.core.episode import FAILURE_CAUSES
 from rewardlab.core.errors import RunError
 from rewardlab.core.limits import TRIALS_MB
 from rewardlab.core.records import json_digest, record_from_json
-from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES, Decision, Expectation, Status, graded_parts
+from rewardlab.core.trial import (
+    CATEGORIES,
+    CLEAN,
+    FAILURE_ANSWERS,
+    SEVERITIES,
+    Decision,
+    Expectation,
+    Status,
+    graded_parts,
+)
 from rewardlab.core.trial_table import (
     OPTIONAL_COLUMNS,
     TRIAL_COLUMNS,
@@ -188,7 +198,10 @@ _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown",
 _RANGES = {  # of numbers that are not null
     ("from 1 to 5", 1, 5): ("level", "truth_level", "uncalibrated_level"),
     ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability"),
-    ("0 or more", 0, 1e15): ("disagreement", "skipped_members", "input_tokens", "output_tokens", "cost"),
+    ("0 or more", 0, 1e15): (
+        *("disagreement", "skipped_members", "input_tokens", "output_tokens", "cost"),
+        *("failure_frame", "truth_failure_frame"),
+    ),
 }
 _BLOCK = 20_000  # trials per validation of lists, which takes ten times the memory of the lists
 Rule = tuple[str, str, Any]  # a column, what it must be, and a mask of the rows where it is
@@ -219,6 +232,8 @@ def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
         ("expectation", "a known expectation", get_args(Expectation)),
         ("status", "scored, failed or dropped", get_args(Status)),
         ("guard_decision", "a known decision of a guard", (None, *get_args(Decision))),
+        ("truth_failure_cause", "a known cause", (None, *FAILURE_CAUSES)),
+        ("failure_cause", "a known cause", (None, *FAILURE_ANSWERS)),
     ):
         yield column, expected, _among(table, column, allowed)
     clean = pc.equal(table["perturbation"], CLEAN)
@@ -262,6 +277,8 @@ def _list_rules(table: "pyarrow.Table") -> Iterator[Rule]:
     yield "truth_stages", "0 or 1", _each(table, "truth_stages", lambda x: _within(x, 0, 1))
     yield "shown", "indices of frames", _each(table, "shown", lambda x: _within(x, 0, 2**31 - 1))
     yield "prediction_set", "levels from 1 to 5", _each(table, "prediction_set", lambda x: _within(x, 1, 5))
+    probs = _each(table, "failure_probabilities", lambda x: _within(pc.struct_field(x, "value"), 0, 1))
+    yield "failure_probabilities", "numbers from 0 to 1", probs
     for column in ("member_levels", "frame_quality", "guard_shift"):
         yield column, "finite numbers", _each(table, column, lambda x: pc.is_finite(pc.struct_field(x, "value")))
     texts = _each(table, "member_failures", lambda x: pc.is_valid(pc.struct_field(x, "value")))

@@ -379,7 +379,11 @@ Names = Annotated[
 ]
 Perturbations = Annotated[
     str | Sequence[str],
-    Help("names, categories (visual, semantic, temporal, domain), quick (two of each), all or none", "NAME"),
+    Help(
+        "names, categories (visual, semantic, temporal, domain), quick (two of each), all, none; "
+        "midway:NAME begins in the middle",
+        "NAME",
+    ),
 ]
 Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
 RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]

@@ -9,6 +9,7 @@ from numbers import Real
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from rewardlab.core.episode import FAILURE_CAUSES
 from rewardlab.core.errors import ModelError, ModelRaised, RewardlabError
 from rewardlab.core.limits import ANSWER_CHARACTERS
 
@@ -23,7 +24,10 @@ _PACKAGE = Path(__file__).parents[1]
 _MAX_TOKENS = 10**15
 SEVERITIES = (0, 1, 2, 3, 4)
 SUCCESS_LEVEL = 5  # the level of the rubric at which the task is done
+MIDWAY = "midway:"  # before the name of a perturbation that begins in the middle of the clip
 CLEAN = "clean"  # the name of the perturbation that changes nothing
+NO_FAILURE = "none"  # in place of a cause: the rollout did not fail
+FAILURE_ANSWERS = (NO_FAILURE, *FAILURE_CAUSES)
 CATEGORIES: tuple[Category, ...] = ("visual", "semantic", "temporal", "domain", "pair")  # of perturbations
 
 
@@ -60,6 +64,10 @@ class ScoreInfo:
     cost: float | None = None  # of the answer, in the currency of the model's prices
     log_probability: float | None = None  # of the one answer that a protocol asks about, such as TOPReward's True
     normalised_instruction: str | None = None  # instruction that the model saw in place of the one given
+    failure_cause: str | None = None  # why the rollout failed, as the model says; `none` where it did not fail
+    failure_probabilities: dict[str, float] = field(default_factory=dict, hash=False)  # of every cause, and of `none`
+    failure_frame: int | None = None  # number of the shown frame, from 0, at which the model says that it failed
+    failure_text: str | None = None  # what a language model said when it was asked why
     guard: GuardVerdict | None = None
 
 
@@ -179,6 +187,7 @@ def checked_info(info: object) -> ScoreInfo:
     """Return the info in plain numbers and texts; a ModelError names the field that cannot be."""
     if not isinstance(info, ScoreInfo):
         raise ModelError(f"info must be a ScoreInfo, got {type(info).__name__}")
+    probs = info.failure_probabilities
     return ScoreInfo(
         None if info.prediction_set is None else _levels(info.prediction_set),
         _number_or_none("set_coverage", info.set_coverage, 0, 1),
@@ -199,8 +208,19 @@ def checked_info(info: object) -> ScoreInfo:
         _number_or_none("cost", info.cost, 0, 1e15),
         _number_or_none("log_probability", info.log_probability),
         _text_or_none(info.normalised_instruction),
+        _cause_or_none(info.failure_cause),
+        {_cause_or_none(name) or "": p for name, p in _numbers("failure_probabilities", probs, 0, 1).items()},
+        _count_or_none("failure_frame", info.failure_frame),
+        _text_or_none(info.failure_text),
         None if info.guard is None else _checked_verdict(info.guard),
     )
+
+
+def _cause_or_none(cause: object) -> str | None:
+    known = next((each for each in FAILURE_ANSWERS if each == cause), None)
+    if cause is not None and known is None:
+        raise ModelError(f"info.failure_cause must be one of {', '.join(FAILURE_ANSWERS)}, got {str(cause)[:60]!r}")
+    return known
 
 
 def _levels(given: Sequence[int]) -> tuple[int, ...]:
@@ -351,6 +371,8 @@ class Trial:
     embodiment: str | None = None  # the robot, where it is stated
     perspective: str | None = None  # the camera, where it is stated
     truth_stages: tuple[int, ...] | None = None  # stage after stage, at each frame shown: done (1) or not (0)
+    truth_failure_cause: str | None = None  # why the rollout failed
+    truth_failure_frame: int | None = None  # number of the shown frame, from 0, from which on that can be seen
     info: ScoreInfo = ScoreInfo()
 
 

@@ -272,7 +272,7 @@ TRIAL_SCHEMA = (
     1  # version of the columns, in the metadata of every file; docs/reference/trials.md says what it promises
 )
 _BLOCK = 50_000  # trials held at a time where each takes much memory
-_MAPS = ("member_levels", "member_failures", "frame_quality", "guard_shift")  # values by name
+_MAPS = ("member_levels", "member_failures", "frame_quality", "failure_probabilities", "guard_shift")  # values by name
 _OF_GUARD = "guard_"  # before the fields of a guard's verdict
 INFO_COLUMNS = (
     *(f.name for f in fields(ScoreInfo) if f.name != "guard"),
@@ -283,6 +283,8 @@ OPTIONAL_COLUMNS = (
     "truth_stages",
     "embodiment",
     "perspective",
+    "truth_failure_cause",
+    "truth_failure_frame",
     *INFO_COLUMNS,
 )  # that runs of earlier versions may lack
 TRIAL_COLUMNS = (*(f.name for f in fields(Trial) if f.name != "info"), *INFO_COLUMNS)
@@ -311,7 +313,9 @@ def trial_schema() -> "pyarrow.Schema":
         "member_levels": numbers_by_name,
         "member_failures": pa.map_(pa.string(), pa.string()),
         "frame_quality": numbers_by_name,
+        "failure_probabilities": numbers_by_name,
         "guard_shift": numbers_by_name,
+        **dict.fromkeys(("truth_failure_frame", "failure_frame"), pa.int64()),
         **dict.fromkeys(("input_tokens", "output_tokens", "skipped_members"), pa.int64()),
         **dict.fromkeys(("set_coverage", "novelty", "training_distance", "distance_limit"), pa.float64()),
         **dict.fromkeys(("disagreement", "uncalibrated_level"), pa.float64()),

@@ -41,7 +41,7 @@ from rewardlab.data.reading import (
     short_name,
     success_of_rewards,
 )
-from rewardlab.data.roboreward_rows import parse_row, valid_fps
+from rewardlab.data.roboreward_rows import failure_of, parse_row, valid_fps
 from rewardlab.data.safe_files import column_values, path_inside, read_table, require_inside, shown, text_lines
 from rewardlab.data.safe_video import rate_and_positions
 from rewardlab.data.video import VideoFile, segment_of_video
@@ -152,6 +152,7 @@ def _cameras(info: Mapping[str, Any]) -> dict[str, str]:
 # name of the model. No other progress file is read: predictions of a model are not labels.
 
 LEVEL, SUCCESS = "truth/level", "truth/success"  # columns of the table of episodes
+FAILURE = {"truth/failure_cause": "failure_cause", "truth/failure_frame": "failure_frame"}  # as rows call them
 PROGRESS_FILE = "truth_progress.parquet"
 _MODEL, _TRUTH = b"reward_model_path", b"truth"
 _PROGRESS_COLUMNS = ("index", "episode_index", "frame_index", "progress_sparse", "progress_dense")
@@ -244,7 +245,7 @@ def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
     plain = ["episode_index", "length", *(f"data/{part}" for part in _V3_FILE_COLUMNS)]
     names = [*plain, *(f"videos/{key}/{part}" for key in keys for part in (*_V3_FILE_COLUMNS, "from_timestamp"))]
     for path in sorted((info.folder / _V3_EPISODES).glob("chunk-*/file-*.parquet")):
-        table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS]), path.relative_to(info.folder)
+        table, place = read_table(info.folder, path, [*names, LEVEL, SUCCESS, *FAILURE]), path.relative_to(info.folder)
         missing = [name for name in names if name not in table.column_names]
         if missing:
             raise DataError(f"{place}: the column {missing[0]!r} is missing; copy the dataset again")
@@ -268,7 +269,9 @@ def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> Episod
     level, success = row.get(LEVEL), row.get(SUCCESS)
     if (level is not None and level not in LEVELS) or not isinstance(success, bool | None):
         raise DataError(f"{place}: {LEVEL} and {SUCCESS} must be 1 to 5 and true or false, got {level} and {success}")
-    label = Label(int(level) if isinstance(level, int) else None, success)
+    failed = {key: row.get(column) for column, key in FAILURE.items()}
+    failure = failure_of(str(place), failed, length, succeeded=bool(success))
+    label = Label(int(level) if isinstance(level, int) else None, success, failure=failure)
     return EpisodeEntry(index, length, data, videos, label)
 
 

@@ -16,7 +16,7 @@ from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.storage import atomic_write, write_parquet
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
-from rewardlab.data.lerobot import INFO, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
+from rewardlab.data.lerobot import FAILURE, INFO, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
 from rewardlab.data.video import frame_pieces
 
 FILES_PER_CHUNK = 1000
@@ -61,6 +61,8 @@ def episode_table(rows: Sequence[WrittenRow], starts: Any) -> Any:
             columns[f"videos/{key}/{end}_timestamp"] = [row["seconds"][place] for row in rows]
     columns[LEVEL] = pa.array([row["level"] for row in rows], pa.int8())
     columns[SUCCESS] = pa.array([row["success"] for row in rows], pa.bool_())
+    if any(row["failure_cause"] is not None for row in rows):
+        columns |= {column: [row[key] for row in rows] for column, key in FAILURE.items()}
     columns["truth/source_id"] = [row["id"] for row in rows]
     return pa.table(columns)
 
@@ -221,6 +223,8 @@ def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, i
         "level": episode.label.level,
         "success": episode.label.success,
         "progress": episode.label.progress,
+        "failure_cause": episode.label.failure and episode.label.failure.cause,
+        "failure_frame": episode.label.failure and episode.label.failure.frame,
     }
 
 

@@ -10,7 +10,19 @@ from functools import lru_cache
 from pathlib import Path, PurePosixPath
 from typing import Annotated
 
-from rewardlab.core.episode import DONE, LEVELS, NOT_BEGUN, UNDER_WAY, Episode, Label, Preference, Provenance, Stage
+from rewardlab.core.episode import (
+    DONE,
+    FAILURE_CAUSES,
+    LEVELS,
+    NOT_BEGUN,
+    UNDER_WAY,
+    Episode,
+    FailureEvent,
+    Label,
+    Preference,
+    Provenance,
+    Stage,
+)
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES
 from rewardlab.core.records import parse_json
@@ -25,7 +37,8 @@ Row = dict[str, object]
 
 METADATA = "metadata.jsonl"  # where the rows are
 KEYS = (  # all that is read of a row
-    *("file_name", "views", "task", "reward", "success", "progress", "stages", "preference", "fps", "task_id"),
+    *("file_name", "views", "task", "reward", "success", "progress", "stages", "preference", "failure_cause"),
+    *("failure_frame", "fps", "task_id"),
     *("embodiment", "perspective", "camera", "license", "source", "demonstration"),
     *("world", "original_task", "provenance"),
 )
@@ -106,7 +119,9 @@ def label_of(name: str, row: Row, count: int) -> Label:
     if success is None and level is not None:
         success = level == 5
     stages = stages_of(name, row["stages"], count) if row.get("stages") is not None else ()
-    return Label(5 if success else level, success, _progress(name, progress, count), stages, _preference(name, row))
+    failure = failure_of(name, row, count, succeeded=bool(success))
+    level = 5 if success else level
+    return Label(level, success, _progress(name, progress, count), stages, _preference(name, row), failure)
 
 
 def views_of(name: str, row: Row) -> dict[str, str]:
@@ -185,6 +200,8 @@ def row_of(episode: Episode, file_name: str) -> Row:
         "progress": list(label.progress) if label.progress is not None else None,
         "stages": [stage_row(stage) for stage in label.stages] or None,
         "preference": None if label.preference is None else _without_blanks(asdict(label.preference)),
+        "failure_cause": None if label.failure is None else label.failure.cause,
+        "failure_frame": None if label.failure is None else label.failure.frame,
         "fps": clip.fps if clip.is_even else None,
         "task_id": provenance.task if provenance.task != episode.instruction else None,
         "embodiment": provenance.embodiment,
@@ -282,6 +299,22 @@ def _preference(name: str, row: Row) -> Preference | None:
     texts = (bounded_text(str(said.get(key) or ""), f"{name}: preference") for key in ("pair", "feedback"))
     pair, feedback = texts
     return Preference(pair, preferred, feedback)
+
+
+def failure_of(name: str, row: Row, count: int, *, succeeded: bool) -> FailureEvent | None:
+    """Return why the rollout failed and at which frame of the video, as the row says."""
+    cause, frame = row.get("failure_cause"), row.get("failure_frame")
+    if cause is None and frame is None:
+        return None
+    known = next((each for each in FAILURE_CAUSES if each == cause), None)
+    if known is None:
+        raise DataError(f"{name}: failure_cause must be one of {', '.join(FAILURE_CAUSES)}, got {shown(cause)}")
+    if succeeded:
+        raise DataError(f"{name}: failure_cause is {known} but the row is a success; remove one of them")
+    at = int(frame) if isinstance(frame, float) and frame.is_integer() else frame
+    if at is not None and not (type(at) is int and 0 <= at < count):
+        raise DataError(f"{name}: failure_frame must be a frame from 0 to {count - 1}, got {shown(frame)}")
+    return FailureEvent(known, at if isinstance(at, int) else None)
 
 
 # What is odd in rows of metadata and stops no run: misspelt keys, rows twice, labels missing, videos left out.

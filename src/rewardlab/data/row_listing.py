@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rewardlab.core.episode import FAILURE_CAUSES
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS, ROW_BYTES, ROWS
 from rewardlab.core.records import json_parser
@@ -79,6 +80,8 @@ class ListedRow(NamedTuple):  # made faster than a dataclass, and there are many
     task: str  # what groups rows of one task, whatever was made of them
     source: str  # the dataset it comes from, else the first folder of its video
     provenance: RowProvenance
+    failure_cause: str = ""  # where the row states one that is known
+    failure_frame: int | None = None
     embodiment: str = ""  # as the row states it, else as published of its source
     perspective: str = ""
 
@@ -217,7 +220,15 @@ def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> 
     source = _text(row, "source") or folder
     embodiment, perspective = published_facts(source, folder, _text(row, "camera"))
     embodiment, perspective = _text(row, "embodiment") or embodiment, _text(row, "perspective") or perspective
-    return ListedRow(key, line, name, instruction, level, task, source, _provenance(row), embodiment, perspective)
+    about = _provenance(row)
+    return ListedRow(key, line, name, instruction, level, task, source, about, *_failure(row), embodiment, perspective)
+
+
+def _failure(row: Row) -> tuple[str, int | None]:
+    cause, frame = row.get("failure_cause"), row.get("failure_frame")
+    if cause not in FAILURE_CAUSES:
+        return "", None
+    return str(cause), frame if type(frame) is int and frame >= 0 else None
 
 
 def _provenance(row: Row) -> RowProvenance:

@@ -93,7 +93,7 @@ def _value(key: str, value: object) -> object:
     if key in ("success", "demonstration") and not isinstance(value, bool):
         text = str(value).strip().lower()
         return True if text in _TRUE else False if text in _FALSE else value
-    if isinstance(value, str) and key in ("reward", "fps", "progress", "preference", "views", "world"):
+    if isinstance(value, str) and key in ("reward", "fps", "progress", "preference", "failure_frame", "views", "world"):
         try:
             return parse_json(value.strip()) if value.strip() else ""
         except ValueError:

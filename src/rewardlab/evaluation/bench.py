@@ -1,5 +1,5 @@
-"""The RoboRewardBench protocol: errors per subset (bench.json), copies among the videos (duplicates.json), and the
-preferences between two clips (preferences.json)."""
+"""The RoboRewardBench protocol: errors per subset (bench.json), copies among the videos (duplicates.json), the
+preferences between two clips (preferences.json), and why rollouts failed (causes.json)."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +18,7 @@ from rewardlab.core.records import (
     without_checksums,
 )
 from rewardlab.core.run import Run
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CLEAN, FAILURE_ANSWERS
 from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
@@ -38,6 +38,15 @@ from rewardlab.metrics.accuracy import macro_mae, micro_mae
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.contract import answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, measure, measure_conditions, with_clusters
+from rewardlab.metrics.failure_causes import (
+    CauseAnswers,
+    cause_accuracy,
+    cause_answers,
+    cause_confusion,
+    cause_frame_error,
+    cause_macro_f1,
+    says_causes,
+)
 from rewardlab.metrics.rank_correlation import PreferredPair, preferred_pairs
 
 if TYPE_CHECKING:
@@ -127,11 +136,32 @@ class BenchmarkErrors:
         return record_from_json(BenchmarkErrors, without_checksums(content))
 
 
-BENCH, COPIES = "bench.json", "duplicates.json"
+@dataclass(frozen=True)
+class CauseErrors:
+    """How well a model tells why rollouts failed; `none` is the cause of those that did not fail."""
+
+    accuracy: ErrorEstimate = meaning("share of the answers that name the true cause")
+    macro_f1: ErrorEstimate = meaning("mean over the causes that occur of the F1 score of each")
+    frame_error: ErrorEstimate = meaning("mean distance from the true frame, as a fraction of the clip")
+    confusion: dict[str, dict[str, int]] = meaning("by true cause, how often each is said; `unread` is no answer")
+
+
+@dataclass(frozen=True)
+class BenchmarkCauses:
+    """What `causes.json` holds: the models that were asked for causes, and what sees nothing."""
+
+    models: dict[str, CauseErrors] = meaning("the errors by model")
+    constant: CauseErrors = meaning("those of whoever always says the most common cause at the median frame")
+
+
+BENCH, COPIES, CAUSES = "bench.json", "duplicates.json", "causes.json"
 
 
 def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None, preferences: int = 0) -> Run:
-    """Score the clean episodes, then write the errors, the videos there twice, and the preferences between clips."""
+    """Score the clean episodes, then write the errors, the videos there twice, and the preferences between clips.
+
+    Where the data states causes of failures and a model was asked for them, their errors are written too.
+    """
     from rewardlab.evaluation.evaluate import evaluate, load_episodes, scoring_context, stopped
 
     training = None if against is None else open_dataset(choose_split(against, "train")).episodes
@@ -158,6 +188,9 @@ def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None, prefer
     run.save(BENCH, benchmark_errors(run, wordless).to_json() | of_trials)
     if pairs or level_pairs:
         run.save(PREFERENCES, record_to_json(benchmark_preferences(run, pairs, level_pairs, answers)) | of_trials)
+    causes = benchmark_causes(run)
+    if causes is not None:
+        run.save(CAUSES, record_to_json(causes) | of_trials)
     if duplicates or training is not None:
         look = partial(map_threads, workers=plan.execution.workers)
         found = find_duplicates(episodes, training, run.folder, look)
@@ -200,6 +233,35 @@ def benchmark_preferences(
     trials = with_clusters(_clean(run))
     draws = draw_clusters(int(clusters_of(trials).max()) + 1, DRAWS, seed=0)
     return measure_preferences(trials, draws, pairs, level_pairs, answers or {})
+
+
+def benchmark_causes(run: Run) -> BenchmarkCauses | None:
+    """Return how well models tell why rollouts failed; None where no cause is known, or no model was asked for it."""
+    trials = with_clusters(_clean(run))
+    if (trials.codes("truth_failure_cause")[0] < 0).all():
+        return None
+    draws = draw_clusters(int(clusters_of(trials).max()) + 1, DRAWS, seed=0)
+    by_model = {model: trials.where(trials.matches("model", model)) for model in trials.codes("model")[1]}
+    answers = {model: cause_answers(mine) for model, mine in by_model.items() if says_causes(mine)}
+    if not answers:
+        return None
+    models = {model: _cause_errors(given, draws) for model, given in answers.items()}
+    return BenchmarkCauses(models, _cause_errors(next(iter(answers.values())).constant(), draws))
+
+
+def _cause_errors(answers: CauseAnswers, draws: Draws) -> CauseErrors:
+    columns, counts = (*FAILURE_ANSWERS, "unread"), cause_confusion(answers).tolist()
+    confusion = {
+        true: dict(zip(columns, row, strict=True))
+        for true, row in zip(FAILURE_ANSWERS, counts, strict=True)
+        if any(row)
+    }
+    return CauseErrors(
+        accuracy=_estimate(cause_accuracy(answers, draws)),
+        macro_f1=_estimate(cause_macro_f1(answers, draws)),
+        frame_error=_estimate(cause_frame_error(answers, draws)),
+        confusion=confusion,
+    )
 
 
 def _clean(run: Run) -> TrialTable:

@@ -9,7 +9,7 @@ from functools import partial
 
 import numpy as np
 
-from rewardlab.core.episode import Episode, Indices, InMemoryFrames, hold_frames, hold_views, strip_labels
+from rewardlab.core.episode import Episode, FailureEvent, Indices, InMemoryFrames, hold_frames, hold_views, strip_labels
 from rewardlab.core.errors import DataError, NotApplicable, RewardlabError, StopRun, WorkerFailed
 from rewardlab.core.limits import CLIP_MB
 from rewardlab.core.seeding import digest
@@ -202,6 +202,9 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
     outcome, origin, broken = group.outcome, group.origin, isinstance(group.outcome, str)
     perturbed = PerturbedEpisode(origin, "undefined") if isinstance(outcome, str) else outcome
     episode = perturbed.episode
+    failure = episode.label.failure
+    if broken and failure is not None:  # which frames would have been shown is not known
+        failure = FailureEvent(failure.cause)
     return Trial(
         id=trial.id,
         model=trial.model,
@@ -218,6 +221,8 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         truth_success=episode.label.success,
         truth_progress=None if broken else episode.label.progress,
         truth_stages=None if broken else _stages_done(episode),
+        truth_failure_cause=None if failure is None else failure.cause,
+        truth_failure_frame=None if failure is None else failure.frame,
         instruction=episode.instruction,
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else frames_hash(episode),

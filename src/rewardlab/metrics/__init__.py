@@ -22,6 +22,7 @@ _OWN: dict[str, Metric] = {
         *(progress.early_fire_rate, progress.early_level_5_rate, progress.value_order_correlation),
         *(progress.value_order_correlation_on_failures, progress.order_sensitivity),
         *(progress.static_video_order_correlation, progress.progress_correlation, progress.progress_tau_b),
+        *(progress.midway_shift, progress.midway_jump),
         *(progress.progress_tau_b_ceiling, calibration.ranked_probability_score, calibration.brier_score),
         *(calibration.ordinal_ece, calibration.top_label_ece),
         *(stages.stage_success_accuracy, stages.stage_success_auc, stages.stage_order),

@@ -7,13 +7,16 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.trial import MIDWAY
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
 _Labelled = Literal["level", "success", "unfinished", "failure", "every failure", "every success", "probabilities"]
 _AtLevel = Literal["true level 1", "true level 2", "true level 3", "true level 4", "near miss or success"]
-_OfProgress = Literal["progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"]
+_OfProgress = Literal[
+    "changed midway", "progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"
+]
 _OfStages = Literal["stages", "undone stage", "completed stage"]  # read from progress too
 _Other = Literal["clean score", "unchanged", "another instruction", "one stage"]
 Eligibility = _Other | _Labelled | _AtLevel | _OfProgress | _OfStages
@@ -60,6 +63,13 @@ def _another_instruction(trials: TrialTable) -> Mask:
     """A success is judged against another instruction of the same source, as `task_swap` is at severity 1 only."""
     near = trials.matches("perturbation", "task_swap") & (trials.number("severity") == 1)
     return np.asarray(_clean_score(trials) & (near | trials.matches("perturbation", "instruction_swap")))
+
+
+def _changed_midway(trials: TrialTable) -> Mask:
+    """The pixels change from the middle on, or the whole clip is asked about with other words."""
+    code, names = trials.codes("perturbation")
+    begins = np.array([name.startswith(MIDWAY) and "+" not in name for name in names] + [False])[code]
+    return np.asarray(_clean_score(trials) & (begins | trials.matches("category", "semantic")))
 
 
 def _outcome(trials: TrialTable, outcome: int) -> Mask:
@@ -114,6 +124,7 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "clean score": _clean_score,
     "unchanged": lambda trials: _clean_score(trials) & trials.matches("expectation", "same"),
     "another instruction": _another_instruction,
+    "changed midway": _changed_midway,
     "unfinished": lambda trials: _level(trials) & (trials.number("truth_level") <= 3),
     "failure": lambda trials: _level(trials) & (trials.number("truth_success") == 0),
     "every failure": lambda trials: _outcome(trials, 0),
@@ -159,6 +170,7 @@ class Display:
     heat_map: bool = False  # category by severity
     reliability_level: bool = False  # its curve shows the level of `--accuracy-threshold`, and comes first
     perturbation_table: bool = False  # every perturbation at the highest severity
+    midway: bool = False  # changes in the middle of the clip, on the page
     stages: bool = False  # clean episodes of long tasks, on the page and in the terminal
     ceiling: str = ""  # the metric that says how far it can reach on the same trials; shown beside it
     compared: bool = False  # tested between two models by `rewardlab compare`

@@ -19,7 +19,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     proportion_interval,
 )
 from rewardlab.metrics.contract import Metric, answered, eligible
-from rewardlab.metrics.progress import order_correlations
+from rewardlab.metrics.progress import late_progress, order_correlations
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,10 @@ def clusters_of(trials: TrialTable) -> Codes:
 
 
 def with_clean_answers(trials: TrialTable) -> TrialTable:
-    """Add what the same model said of the untouched episode: its level, also as expected, and the order of progress."""
-    columns = trials.number("level"), expected_levels(trials), order_correlations(trials)
-    names = ("clean_level", "clean_expected", "clean_order")
+    """Add what the same model said of the untouched episode: its level, also as expected, and of its progress the
+    order, the mean from the middle on, and the value in the middle."""
+    columns = trials.number("level"), expected_levels(trials), order_correlations(trials), *late_progress(trials)
+    names = ("clean_level", "clean_expected", "clean_order", "clean_late", "clean_middle")
     for name, values in zip(names, clean_values(trials, *columns), strict=True):
         trials = trials.with_column(name, values)
     return trials

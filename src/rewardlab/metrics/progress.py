@@ -1,6 +1,7 @@
 """Per-frame progress against time and truth."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -77,6 +78,45 @@ def row_tau_b(a: Numbers, b: Numbers) -> Numbers:
     with np.errstate(invalid="ignore"):
         found: Numbers = balance / np.sqrt(untied_a * untied_b)
     return found
+
+
+# A change in the middle: what the reward does from then on, against the twin that does not change.
+
+
+def late_progress(trials: TrialTable) -> tuple[Numbers, Numbers]:
+    """Return the mean of each trial's progress from the middle frame on, and progress at that frame; nan if missing."""
+    late = trials.derived("late progress", partial(_from_middle, frames=None))
+    return late, trials.derived("progress in the middle", partial(_from_middle, frames=1))
+
+
+def _from_middle(trials: TrialTable, frames: int | None) -> Numbers:
+    """Return the mean of progress over so many frames from the middle one on, or over all of them."""
+
+    def of_block(block: TrialTable) -> Numbers:
+        flat, lengths = block.lists("progress")
+        found = np.full(len(lengths), np.nan)
+        for rows, progress in by_length(flat, lengths):
+            found[rows] = progress[:, progress.shape[1] // 2 :][:, :frames].mean(axis=1)
+        return found
+
+    return in_blocks(trials, of_block)
+
+
+@mean_metric(
+    better="lower",
+    eligibility="changed midway",
+    display=Display("shift after the middle", axis=(-1.0, 1.0), midway=True),
+)
+def midway_shift(trials: TrialTable) -> Numbers:
+    """Mean change of progress from the middle of the clip on, against the clip without the change; above 0 it is
+    inflated. Other words count as if they came in the middle."""
+    return late_progress(trials)[0] - trials.number("clean_late")
+
+
+@mean_metric(better="lower", eligibility="changed midway", display=Display("jump in the middle", midway=True))
+def midway_jump(trials: TrialTable) -> Numbers:
+    """Mean distance of progress from that of the clip without the change, at the first frame after the middle."""
+    return np.abs(late_progress(trials)[1] - trials.number("clean_middle"))
 
 
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5

@@ -29,6 +29,7 @@ from rewardlab.models.normalise import name_normalised, normaliser_settings
 from rewardlab.models.pocket import POCKET
 from rewardlab.models.prefixes import name_prefixes
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
+from rewardlab.models.protocols.causes import CAUSES
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.topreward import TOPREWARD
 from rewardlab.models.remote import REMOTE
@@ -111,6 +112,7 @@ _OWN: dict[str, ModelEntry] = {
     **POCKET,
     **{name: backend_entry(name, backend, RUBRIC) for name, backend in VLM_BACKENDS.items()},
     "rubric": protocol_entry(RUBRIC),
+    "causes": protocol_entry(CAUSES),
     "gvl": protocol_entry(GVL),
     "topreward": protocol_entry(TOPREWARD),
     "contrastive": CONTRASTIVE,

@@ -88,6 +88,17 @@ class LiveSession:
             raise DataError("this session has no frames yet; add some first")
         return answer_of(self._call(_read), self.frames)
 
+    def instruct(self, instruction: str) -> None:
+        """Ask for something else from now on: the clip so far is scored by the new instruction, as `add` answers next.
+
+        Frames of an `add` that ended in a ModelError go out before.
+        """
+        if not instruction.strip():
+            raise PlanError("the instruction is empty; say what the robot was asked to do")
+        if self._unconfirmed is not None:
+            self._append(self._unconfirmed)
+        self._call(_read, "/instruction", json.dumps({"instruction": instruction}).encode(), "PUT")
+
     def close(self) -> None:
         """Close the session; the server forgets its frames. A server that is gone is not waited for."""
         if not self._ended:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.core.trial import CLEAN
-from rewardlab.perturbations.composition import compose, random_member
+from rewardlab.core.trial import CLEAN, MIDWAY
+from rewardlab.perturbations.composition import compose, from_middle, random_member
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.perturbations.domain import distractors, mirror, scene_appearance
 from rewardlab.perturbations.semantic import added_text, goal_changes, paraphrase, spelling, swaps
@@ -61,7 +61,8 @@ FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domai
 
 
 def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tuple[Perturbation, ...]:
-    """Return those meant by names, categories, `quick`, `all`, `none`, `a+b` or `random:CATEGORY`, each once.
+    """Return those meant by names, categories, `quick`, `all`, `none`, `a+b`, `midway:NAME` or
+    `random:CATEGORY`, each once.
 
     Without `worlds`, for data that no simulator can render again, `all` and categories leave out changed worlds.
     """
@@ -77,7 +78,9 @@ def choose_perturbations(names: tuple[str, ...], *, worlds: bool = True) -> tupl
 def is_in_catalogue(name: str) -> bool:
     """Tell whether a name stands for entries of the catalogue alone, so that choosing it imports no other code."""
     head, _, category = name.partition(":")
-    return all(":" not in part for part in name.split("+")) or (head == "random" and category in FAMILIES)
+    return all(":" not in part.removeprefix(MIDWAY) for part in name.split("+")) or (
+        head == "random" and category in FAMILIES
+    )
 
 
 def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
@@ -92,7 +95,7 @@ def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
     head, _, category = name.partition(":")
     if head == "random":
         return (random_member(category, _family(category, worlds)),)
-    parts = [_load(p) if ":" in p else find(PERTURBATIONS, p, "perturbation or category") for p in name.split("+")]
+    parts = [_part(part) for part in name.split("+")]
     if len(parts) > 2:
         raise PlanError(f"a composition has two parts, a+b; got {len(parts)} in {name!r}")
     return (compose(*parts),) if len(parts) == 2 else (parts[0],)
@@ -100,6 +103,12 @@ def _meant(name: str, worlds: bool) -> tuple[Perturbation, ...]:
 
 def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
     return tuple(p for p in find(FAMILIES, category, "category") if worlds or not p.uses_world)
+
+
+def _part(name: str) -> Perturbation:
+    if name.startswith(MIDWAY):
+        return from_middle(_part(name.removeprefix(MIDWAY)))
+    return _load(name) if ":" in name else find(PERTURBATIONS, name, "perturbation or category")
 
 
 def _load(path: str) -> Perturbation:

@@ -1,4 +1,4 @@
-"""Perturbations made of others: two in order, one drawn at random, one at a severity between the whole ones."""
+"""Perturbations made of others: two in order, one drawn at random, one from the middle on, one between severities."""
 
 import math
 from collections.abc import Mapping
@@ -8,10 +8,10 @@ from typing import Any, get_args
 import numpy as np
 from numpy.random import Generator
 
-from rewardlab.core.episode import Episode
-from rewardlab.core.errors import PlanError
+from rewardlab.core.episode import Episode, with_frames
+from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import digest
-from rewardlab.core.trial import Expectation, graded_parts
+from rewardlab.core.trial import MIDWAY, Expectation, graded_parts
 from rewardlab.perturbations.contract import Episodes, LabelEffect, Perturbation, PerturbedEpisode
 
 
@@ -65,6 +65,27 @@ def random_member(category: str, members: tuple[Perturbation, ...]) -> Perturbat
         apply=apply,
         members=members,
     )
+
+
+def from_middle(member: Perturbation) -> Perturbation:
+    """Return the perturbation that changes the pixels of the second half of the shown frames, as the member does."""
+    if member.channel != "frames" or member.stage != "sampled" or member.members:
+        raise PlanError(
+            f"{MIDWAY}{member.name}: only a change of the pixels of single frames can begin in the middle, such as "
+            f"{MIDWAY}low_light; an episode has one instruction, and midway_shift compares its halves as it is"
+        )
+
+    def apply(episode: Episode, parameter: Any, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
+        middle = len(episode.clip) // 2
+        if not middle:
+            raise NotApplicable("a clip of one frame has no middle")
+        changed = member.apply(episode, parameter, rng, dataset)
+        frames = np.concatenate([episode.frames[:middle], changed.episode.frames[middle:]])
+        return replace(changed, episode=with_frames(changed.episode, frames))
+
+    summary = f"From the middle of the clip on: {member.summary}"
+    name, content = f"{MIDWAY}{member.name}", digest("from the middle", member.fingerprint)
+    return replace(member, name=name, summary=summary, category="temporal", apply=apply, content=content)
 
 
 def _joint_expectation(clean: Episode, between: PerturbedEpisode, after: PerturbedEpisode) -> Expectation:

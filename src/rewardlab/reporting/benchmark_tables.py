@@ -14,13 +14,17 @@ from rewardlab.core.trial_table import trials_digest
 from rewardlab.data.duplicates import Duplicate, episodes_to_leave_out
 from rewardlab.evaluation.bench import (
     BENCH,
+    CAUSES,
     COPIES,
     AnswerCounts,
+    BenchmarkCauses,
     BenchmarkErrors,
+    CauseErrors,
     ErrorEstimate,
     HelmLevels,
     ModelErrors,
     ProtocolErrors,
+    benchmark_causes,
     benchmark_errors,
     benchmark_preferences,
     errors_without,
@@ -42,6 +46,7 @@ PROTOCOL = (
     "Strict: the level as rewardlab reads it, unreadable answers are not scored and lower the coverage."
 )
 
+CONSTANT = "most common cause"  # the baseline of causes
 Kind = TypeVar("Kind")
 
 
@@ -83,6 +88,7 @@ class BenchmarkReport:
     errors: BenchmarkErrors
     copies: dict[str, Any] | None
     preferences: BenchmarkPreferences | None
+    causes: BenchmarkCauses | None = None
     names: dict[str, str] = field(default_factory=dict)
 
     def shown(self, model: str) -> str:
@@ -95,6 +101,12 @@ class BenchmarkReport:
         found = self.errors.models
         controls = [name for name in in_control_order(found) if name not in PIXEL_CONTROLS]
         return {name: found[name] for name in dict.fromkeys([*self.evaluated, *controls])}
+
+    @property
+    def told_causes(self) -> dict[str, CauseErrors]:
+        """Return how well each model tells why rollouts failed, and what the best constant answer gets; maybe none."""
+        found = self.causes
+        return {} if found is None else {self.shown(n): m for n, m in found.models.items()} | {CONSTANT: found.constant}
 
     @property
     def caption(self) -> str:
@@ -184,7 +196,19 @@ def load_benchmark(run: Run) -> BenchmarkReport | None:
     evaluated = tuple(name for name in run.record.evaluated if name in errors.models)
     names = names_of_run(run.record, errors.models)
     copies, preferences = _load_duplicates(run, without_text, trials), _load_preferences(run, trials)
-    return BenchmarkReport(evaluated, errors, copies, preferences, names)
+    return BenchmarkReport(evaluated, errors, copies, preferences, _load_causes(run, trials), names)
+
+
+def _load_causes(run: Run, trials: str) -> BenchmarkCauses | None:
+    """Return how well models tell why rollouts failed, as the trials give it; None where none was asked."""
+    content = run.stored(CAUSES)
+    if content is None:
+        return None
+    stored, of_trials = _stored(run, CAUSES, partial(record_from_json, BenchmarkCauses), content)
+    found = benchmark_causes(run)
+    if of_trials == trials:
+        refuse_other_results(run, CAUSES, record_to_json(stored), record_to_json(found))
+    return found
 
 
 def _load_preferences(run: Run, trials: str) -> BenchmarkPreferences | None:
@@ -236,6 +260,8 @@ def print_benchmark(benchmark: BenchmarkReport, console: "Console") -> None:
     console.print(_parts(benchmark, "subsets", benchmark.errors.subsets))
     for kind, names in benchmark.breakdowns.items():
         console.print(_parts(benchmark, kind, names))
+    if benchmark.told_causes:
+        console.print(_causes(benchmark))
     if benchmark.swings:
         console.print(_swings(benchmark))
     if benchmark.orders:
@@ -333,6 +359,17 @@ def _headline(benchmark: BenchmarkReport) -> "Table":
         strict, micro = error_text(model.strict.macro), format_number(model.strict.micro.value, 3)
         row = (helm, strict, micro, f"{counts.scored}/{counts.asked}", unread_text(counts, counts.unread))
         table.add_row(f"[bold]{shown}[/bold]" if name in benchmark.evaluated else shown, *row)
+    return table
+
+
+def _causes(benchmark: BenchmarkReport) -> "Table":
+    """Return how well each model tells why rollouts failed, beside the best constant answer."""
+    table = _table("Why rollouts failed; 95 % intervals")
+    for heading in ("accuracy", "macro F1", "frame error", "read"):
+        table.add_column(heading, justify="right")
+    for name, found in benchmark.told_causes.items():
+        measures = (error_text(each) for each in (found.accuracy, found.macro_f1, found.frame_error))
+        table.add_row(safe_markup(name), *measures, f"{found.accuracy.scored}/{found.accuracy.asked}")
     return table
 
 

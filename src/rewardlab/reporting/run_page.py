@@ -17,7 +17,7 @@ from rewardlab.core.summary import (
     join_summaries,
     rename_models,
 )
-from rewardlab.core.trial import CLEAN
+from rewardlab.core.trial import CLEAN, MIDWAY
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (
     format_coverage,
@@ -272,6 +272,21 @@ def perturbation_views(
     ]
 
 
+def midway_rows(summary: Summary) -> list[tuple[str, str, int, list[ShownNumber]]]:
+    """Return model, perturbation, severity and numbers of what changes in the middle of clips, other words among it.
+
+    A run that changes no pixels there has none.
+    """
+    if not any(name.startswith(MIDWAY) for name in summary.perturbations):
+        return []
+    metrics = metrics_shown(lambda display: display.midway)
+    found: dict[tuple[str, str, int], None] = dict.fromkeys(
+        (row.group, row.model, row.severity) for row in summary.measurements if row.metric == metrics[0].name
+    )
+    singles = [each for each in found if each[0] in summary.perturbations]
+    return [(m, group, s, [_number_at(summary, m, group, s, each) for each in metrics]) for group, m, s in singles]
+
+
 def perturbation_metrics(summary: Summary) -> list[Metric]:
     """Return the columns of the table of perturbations; the expectations kept lead, for they need no base rate."""
     shown = metrics_shown(lambda display: display.perturbation_table)
@@ -443,6 +458,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             wrong=wrong,
             question=QUESTION,
             ensembles=[(run, view) for run in runs if (view := ensemble_view(run)) is not None],
+            midway=midway_rows(summary),
             metric_headings={metric.name: metric.heading for metric in METRICS.values()},
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )

@@ -47,6 +47,13 @@ class NewSession(BaseModel):
     )
 
 
+class NewInstruction(BaseModel):
+    """What a session is asked for from now on."""
+
+    model_config = ConfigDict(extra="forbid")
+    instruction: Instruction
+
+
 class ClipReference(BaseModel):
     """A clip in the folder that the server may read."""
 

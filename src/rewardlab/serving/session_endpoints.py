@@ -15,6 +15,7 @@ from rewardlab.serving.endpoints import (
     BINARY,
     REJECTIONS,
     SESSION_REJECTIONS,
+    NewInstruction,
     NewSession,
     SessionAnswerBody,
     SessionBody,
@@ -31,6 +32,7 @@ from rewardlab.serving.uploads import decode_frames
 router = APIRouter(tags=["Live sessions"])
 
 _NEW_BODY = request_body({"application/json": NewSession.model_json_schema()})
+_INSTRUCTION_BODY = request_body({"application/json": NewInstruction.model_json_schema()})
 _FRAMES_BODY = request_body(dict.fromkeys(("application/octet-stream", "image/jpeg", "image/png"), BINARY))
 _JPEG_BODY: dict[int | str, dict[str, Any]] = {
     200: {"content": {"image/jpeg": {"schema": BINARY}}, "description": "the last frame"}
@@ -45,7 +47,7 @@ _OPENED = {
     "content": {"application/json": {"example": {"session": "hV3kq0Zs1dXb2w9A", "frames": 0}}},
     "links": {  # to the calls that take the id of the session
         name: {"operationId": name, "parameters": {"name": "$response.body#/session"}}
-        for name in ("append_frames", "score_session", "last_frame", "close_session")
+        for name in ("append_frames", "instruct_session", "score_session", "last_frame", "close_session")
     },
 }
 
@@ -74,6 +76,20 @@ async def append_frames(
     Where the session was opened with `score_every`, an append that brings so many frames is answered with the score.
     """
     return await _append(server, server.sessions.find(name), await whole_body(request), memory, at)
+
+
+@router.put(
+    "/v1/sessions/{name}/instruction",
+    operation_id="instruct_session",
+    openapi_extra=_INSTRUCTION_BODY,
+    responses={**SESSION_REJECTIONS, 200: {"model": SessionBody}},
+)
+async def instruct_session(name: Name, request: Request, server: Server, memory: Memory) -> dict[str, Any]:
+    """Change the instruction of a session: from now on the clip so far is scored by the new one."""
+    session = server.sessions.find(name)
+    body = NewInstruction.model_validate(await server.parse(await whole_body(request), memory))
+    session.instruct(require_instruction(body.instruction))
+    return _described(session)
 
 
 @router.get(

@@ -51,6 +51,10 @@ class Session:
         """Return whether an append of so many frames is to be answered with the score."""
         return self.score_every is not None and self.count + frames - self.scored >= self.score_every
 
+    def instruct(self, instruction: str) -> None:
+        """Ask for something else from now on; the clip stays, and the next append is to be scored."""
+        self.instruction, self.scored = instruction, 0
+
     def append(self, frames: Frames) -> None:
         """Take more frames, of the size of the first."""
         count, size = self.count + len(frames), self.nbytes + frames.nbytes

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from rewardlab.core.episode import LEVELS
+from rewardlab.core.episode import FAILURE_CAUSES, LEVELS
 from rewardlab.core.errors import RunError
 from rewardlab.serving.listening import RequestRejected
 
@@ -20,7 +20,10 @@ REJECTED, FLAGGED = 0, -1  # outcomes beside the levels 1 to 5
 
 @dataclass(frozen=True)
 class Verdict:
-    """The verdict of one person on one row; `level` is the correct level, None if the row should have none."""
+    """The verdict of one person on one row; `level` is the correct level, None if the row should have none.
+
+    Where the rollout failed, the person may say why, and at which frame of the video.
+    """
 
     item: str
     annotator: str
@@ -31,6 +34,8 @@ class Verdict:
     seconds: float = 0.0
     id: int = 0  # in the file of verdicts; 0 before it is written
     made_at: str = ""
+    failure_cause: str = ""
+    failure_frame: int | None = None
 
     @property
     def outcome(self) -> int:
@@ -44,8 +49,18 @@ def is_sound(verdict: Verdict) -> bool:
     """Return whether a verdict from a file is valid; the file may be hostile."""
     if not isinstance(verdict.annotator, str) or not isinstance(verdict.note, str) or verdict.decision not in DECISIONS:
         return False
+    if not is_sound_cause(verdict.failure_cause, verdict.failure_frame, verdict.level):
+        return False
     leveled = verdict.decision in ("accept", "correct")
     return verdict.level in LEVELS if leveled else verdict.level is None
+
+
+def is_sound_cause(cause: object, frame: object, level: int | None) -> bool:
+    """Return whether a cause is one of a failure, and its frame could be one; no cause and no frame is sound."""
+    if not cause and frame is None:
+        return cause == ""
+    failed = level is not None and level in LEVELS[:-1]
+    return cause in FAILURE_CAUSES and failed and (frame is None or (type(frame) is int and frame >= 0))
 
 
 def majority(verdicts: Iterable[Verdict]) -> int | None:
@@ -77,10 +92,13 @@ CREATE TABLE IF NOT EXISTS verdicts (
     rationale_seen INTEGER NOT NULL,
     seconds REAL NOT NULL,
     made_at TEXT NOT NULL,
-    standing INTEGER NOT NULL DEFAULT 1
+    standing INTEGER NOT NULL DEFAULT 1,
+    failure_cause TEXT NOT NULL DEFAULT '',
+    failure_frame INTEGER
 );
 CREATE UNIQUE INDEX IF NOT EXISTS one_standing_verdict ON verdicts (item, annotator) WHERE standing = 1;
 """
+_LATER = {"failure_cause": "TEXT NOT NULL DEFAULT ''", "failure_frame": "INTEGER"}  # columns that older files lack
 _SETTINGS = (
     "PRAGMA trusted_schema = OFF",  # the file may be part of an untrusted dataset
     "PRAGMA journal_mode = WAL",
@@ -102,6 +120,9 @@ class VerdictStore:
                 for setting in _SETTINGS:
                     self._file.execute(setting)
                 self._file.executescript(_SCHEMA)
+                there = {name for _, name, *_ in self._file.execute("PRAGMA table_info(verdicts)")}
+                for name in _LATER.keys() - there:
+                    self._file.execute(f"ALTER TABLE verdicts ADD COLUMN {name} {_LATER[name]}")
             self._version = self._data_version()
         except BaseException:
             self._file.close()

@@ -26,7 +26,7 @@ from rewardlab.data.safe_files import path_inside
 from rewardlab.data.video import VideoFile, frame_policy
 from rewardlab.metrics.annotator_agreement import cohen_kappa, krippendorff_alpha
 from rewardlab.serving.listening import RequestRejected
-from rewardlab.serving.verdicts import FLAGGED, REJECTED, Decision, Verdict, VerdictStore, is_disputed
+from rewardlab.serving.verdicts import FLAGGED, REJECTED, Decision, Verdict, VerdictStore, is_disputed, is_sound_cause
 from rewardlab.serving.verified_split import VerifiedSplit, verified_split
 
 _LEASE_SECONDS = 15 * 60  # a row that one person is shown is not given to others for so long
@@ -293,6 +293,8 @@ class VerificationServer:
                     "instruction": row.instruction,
                     "level": row.level,
                     "source": row.source,
+                    "failure_cause": row.failure_cause,
+                    "failure_frame": row.failure_frame,
                     "stage": row.provenance.stage,
                     "explained": row.provenance.explained,
                 }
@@ -314,6 +316,17 @@ def require_judgeable(row: ListedRow, decision: Decision, level: int | None) -> 
     if decision == "correct":
         return ("accept" if level == row.level else "correct"), level
     return decision, row.level if decision == "accept" else None
+
+
+def require_sound_cause(server: VerificationServer, verdict: Verdict) -> None:
+    """Raise DataError if the cause of a failure, or its frame, does not fit the verdict and the row's video."""
+    cause, frame = verdict.failure_cause, verdict.failure_frame
+    if not is_sound_cause(cause, frame, verdict.level):
+        raise DataError(f"a cause of failure needs a level from 1 to 4, and a frame a cause; got {cause!r}, {frame}")
+    if frame is not None:
+        video = VideoFile(path_inside(server.listing.folder, server.row(verdict.item).file_name, "file_name"))
+        if frame >= video.count:
+            raise DataError(f"failure_frame must be a frame from 0 to {video.count - 1}, got {frame}")
 
 
 # The frames of a clip for the page: decoded here, so that every codec plays and each step is one frame.

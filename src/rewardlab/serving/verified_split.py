@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median_low
 
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.storage import writable
+from rewardlab.core.trial import SUCCESS_LEVEL
 from rewardlab.data.roboreward_rows import METADATA, Row, views_of
 from rewardlab.data.row_listing import ListedRow, RowListing, rows_on_lines
 from rewardlab.data.safe_files import path_inside
@@ -88,6 +90,7 @@ def _verified_row(row: Row, judged: JudgedRow) -> Row:
             "level": verdict.level,
             "rationale_seen": verdict.rationale_seen,
             "at": verdict.made_at,
+            **_failure_columns(verdict.failure_cause, verdict.failure_frame),
         }
         for verdict in judged.verdicts
     ]
@@ -96,11 +99,28 @@ def _verified_row(row: Row, judged: JudgedRow) -> Row:
         made["unvalidated"] = judged.level is None
     if judged.level is None:
         made |= {"rejected": f"people say: {judged.left_out}", "rejected_at": "verify"}
+    failure = _agreed_failure(judged)
+    if failure or judged.level == SUCCESS_LEVEL:  # what the row says of a failure holds no longer
+        row = {key: value for key, value in row.items() if key not in ("failure_cause", "failure_frame")} | failure
     if judged.level in (None, judged.row.level):
         return row | {"provenance": made}
     made["proposed_level"] = judged.row.level
     changed = {key: value for key, value in row.items() if key != "progress"}  # it ends at the wrong level
     return changed | {"reward": judged.level, "success": judged.level == 5, "provenance": made}
+
+
+def _agreed_failure(judged: JudgedRow) -> Row:
+    """Return the cause that more than half of those who named one give, at the middle one of their frames."""
+    named = [verdict for verdict in judged.verdicts if verdict.failure_cause and verdict.level == judged.level]
+    for cause, count in Counter(verdict.failure_cause for verdict in named).items():
+        if 2 * count > len(named):
+            frames = [v.failure_frame for v in named if v.failure_cause == cause and v.failure_frame is not None]
+            return _failure_columns(cause, median_low(frames) if frames else None)
+    return {}
+
+
+def _failure_columns(cause: str, frame: int | None) -> Row:
+    return ({"failure_cause": cause} if cause else {}) | ({} if frame is None else {"failure_frame": frame})
 
 
 def write_verified_split(split: VerifiedSplit, target: Path) -> None:

@@ -5,6 +5,7 @@ It uses Starlette alone: an OpenAPI page is not needed here, and FastAPI is slow
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from rewardlab.core.episode import FailureCause
 from rewardlab.core.limits import VERDICT_BYTES
 from rewardlab.core.records import parse_json
 from rewardlab.serving.http import (
@@ -28,7 +30,7 @@ from rewardlab.serving.http import (
 )
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.verdicts import Decision, Verdict
-from rewardlab.serving.verification_state import VerificationServer, require_judgeable
+from rewardlab.serving.verification_state import VerificationServer, require_judgeable, require_sound_cause
 from rewardlab.serving.verified_split import metadata_line, verified_rows
 
 _FILES = {"/": "verify_page.html", "/verify.js": "verify_page.js", "/verify.css": "verify_page.css"}
@@ -75,6 +77,8 @@ class GivenVerdict(BaseModel):
     note: Annotated[str, Field(max_length=_NOTE_CHARACTERS)] = ""
     rationale_seen: bool = False
     seconds: Annotated[float, Field(ge=0, le=1e6)] = 0.0
+    failure_cause: FailureCause | None = None
+    failure_frame: Annotated[int, Field(ge=0, lt=2**31, strict=True)] | None = None
 
 
 class Undo(BaseModel):
@@ -98,6 +102,8 @@ async def judge(request: Request) -> Response:
     def record(server: VerificationServer, given: GivenVerdict) -> dict[str, Any]:
         decision, level = require_judgeable(server.row(given.item), given.decision, given.level)
         verdict = Verdict(given.item, given.annotator, decision, level, given.note, given.rationale_seen, given.seconds)
+        verdict = replace(verdict, failure_cause=given.failure_cause or "", failure_frame=given.failure_frame)
+        require_sound_cause(server, verdict)
         return server.record(verdict, given.request)
 
     return await _carried_out(request, GivenVerdict, record)

@@ -18,6 +18,7 @@ let began = 0; // when the frame at second 0 was on the screen, in milliseconds
 let shownAt = 0;
 let reasonsSeen = false;
 let sending = false;
+let marked = null; // number of the frame at which the rollout failed
 
 class Rejected extends Error {}
 class WrongToken extends Error {}
@@ -144,6 +145,8 @@ function showRow(next) {
     button.querySelector("i").textContent = proposed ? "proposed" : "";
   }
   byId("accept").disabled = row.level === null;
+  byId("cause").value = row.failure_cause;
+  mark(row.failure_frame);
   byId("facts").textContent = [row.source, row.stage && row.stage !== "source" && "made by " + row.stage, row.file_name].filter(Boolean).join(" · ");
   byId("note").value = "";
   byId("note-box").open = byId("reasons").open = false;
@@ -153,6 +156,17 @@ function showRow(next) {
   byId("frame").textContent = "loading the clip";
   byId("moment").textContent = "";
   showClip(row);
+}
+
+function mark(frame) {
+  marked = frame;
+  byId("marked").textContent = marked === null ? "" : "failed at frame " + (marked + 1);
+}
+
+function markHere() {
+  if (!clip) return;
+  play(false);
+  mark(marked === clip.frames[place] ? null : clip.frames[place]);
 }
 
 async function showClip(mine) {
@@ -209,6 +223,10 @@ function requestId() {
 async function judge(decision, level) {
   if (!row || sending || (decision === "accept" && row.level === null)) return;
   const verdict = { request: requestId(), annotator, item: row.key, decision, level: level || null };
+  if (byId("cause").value && (decision === "accept" ? row.level : verdict.level) < 5 && (decision === "accept" || decision === "correct")) {
+    verdict.failure_cause = byId("cause").value;
+    verdict.failure_frame = marked;
+  }
   verdict.note = byId("note").value.trim();
   verdict.rationale_seen = reasonsSeen;
   verdict.seconds = Math.round(performance.now() - shownAt) / 1000;
@@ -256,7 +274,8 @@ function say(verdict) {
   const words = { accept: "accepted", reject: "rejected", flag: "flagged", correct: "level " + verdict.level };
   const done = document.createElement("span");
   done.className = "good";
-  done.textContent = "Saved: " + words[verdict.decision];
+  const why = verdict.failure_cause ? ", " + verdict.failure_cause.replaceAll("_", " ") : "";
+  done.textContent = "Saved: " + words[verdict.decision] + why;
   byId("result").replaceChildren(done, ". U undoes it.");
 }
 
@@ -348,6 +367,8 @@ const KEYS = {
   ArrowDown: () => changeSpeed(-1),
   Home: () => step(-Infinity),
   End: () => step(Infinity),
+  c: () => byId("cause").focus(),
+  m: markHere,
   e: enlarge,
   n: writeNote,
   v: () => row && row.explained && toggle(byId("reasons")),
@@ -363,6 +384,7 @@ function pressed(event) {
   if (event.repeat && !event.key.startsWith("Arrow")) return;
   const target = event.target;
   if (event.key === "Escape" && target === byId("note")) return target.blur();
+  if ((event.key === "Escape" || event.key === "Enter") && target === byId("cause")) return target.blur();
   if (target.matches("input:not([type=range]), textarea, select")) return;
   if (event.key === " " && target.matches("button, summary")) return; // a focused button is pressed by the space bar
   const act = KEYS[event.key.length === 1 ? event.key.toLowerCase() : event.key];
@@ -417,6 +439,7 @@ clicked("back", () => step(-1));
 clicked("forward", () => step(1));
 clicked("play", () => play(!playing));
 clicked("enlarge", enlarge);
+clicked("mark", markHere);
 clicked("help-open", () => open(byId("help")));
 clicked("agreement-open", () => { refreshAgreement(); open(byId("agreement")); });
 for (const button of document.querySelectorAll("#rubric button")) {
@@ -428,6 +451,7 @@ for (const button of document.querySelectorAll("#rubric button")) {
 for (const button of document.querySelectorAll(".download")) button.addEventListener("click", download);
 byId("seek").addEventListener("input", () => { play(false); show(Number(byId("seek").value)); });
 byId("speed").addEventListener("change", () => { play(playing); byId("speed").blur(); });
+byId("cause").addEventListener("change", () => byId("cause").blur());
 byId("reasons").addEventListener("toggle", () => byId("reasons").open && showReasons());
 document.addEventListener("keydown", pressed);
 setInterval(() => byId("agreement").open && refreshAgreement(), 2000);

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import DONE, LEVEL_STARTS, NOT_BEGUN, UNDER_WAY, Indices, Stage
+from rewardlab.core.episode import DONE, LEVEL_STARTS, NOT_BEGUN, UNDER_WAY, FailureEvent, Indices, Stage
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.edits import WORLD_EDITS
 
@@ -89,6 +89,14 @@ def stage_of(instruction: str, progress: NDArray[np.float64], steps: Indices) ->
     begun = np.maximum.accumulate(progress >= LEVEL_STARTS[0])
     reached = np.where(progress == 1, DONE, np.where(begun, UNDER_WAY, NOT_BEGUN))
     return Stage(instruction, tuple(reached[steps].tolist()))
+
+
+def failure_row(failure: FailureEvent | None, steps: Indices) -> Row:
+    """Return what a row says of a failure in a rollout: its cause, and the first of these steps that shows it."""
+    if failure is None:
+        return {}
+    shown = {} if failure.frame is None else {"failure_frame": int(np.searchsorted(steps[:-1], failure.frame))}
+    return {"failure_cause": failure.cause, **shown}
 
 
 @dataclass(frozen=True)

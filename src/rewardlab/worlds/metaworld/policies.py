@@ -7,13 +7,15 @@ import numpy as np
 from numpy.random import Generator
 
 from rewardlab.core.catalog import find
+from rewardlab.core.episode import FailureEvent
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, scripted_expert
+from rewardlab.worlds.metaworld.physics import Floats, Policy, StepState, Trajectory, scripted_expert
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.tasks import CHAINS, OPPOSITE_TASKS
 
 Act = Callable[[Floats], Floats]
 
+_LIFTED = 0.03  # metres above where it stood; what the gripper lets go there falls
 _STILL = np.zeros(3)
 _HELD, _RETREAT = 8, 25  # steps between two tasks of a chain: holding still, then letting go and drawing back
 # Experts that do not look at the goal; another goal for them is an object that is not where they take it to be.
@@ -42,18 +44,23 @@ SIBLING_TASKS = {
 }
 
 
-def make_policy(quality: str, task: str, seed: int, limit: float | None = None) -> Policy:
+def make_policy(
+    quality: str, task: str, seed: int, limit: float | None = None, left: list[int] | None = None
+) -> Policy:
     """Return a policy of this quality; its randomness comes from the seed and the names.
 
     `limit` is the progress at which one that stops or lets go does so; it is drawn where it is not given. In a chain,
-    one task that is drawn is done in this quality and the others by the expert.
+    one task that is drawn is done in this quality and the others by the expert. The steps from which on one that stops
+    or lets go has left its task are added to `left`, but not those of a chain.
     """
     if task in CHAINS:
         return _one_after_the_other(quality, task, seed, limit)
     rng = rng_for(seed, "ladder", task, quality)
     pace = float(rng.uniform(0.8, 1.0))
     drawn = float(rng.uniform(0.02, 0.95))
-    return find(POLICIES, quality, "quality")(ExpertScript(task, rng, pace, drawn if limit is None else limit))
+    return find(POLICIES, quality, "quality")(
+        ExpertScript(task, rng, pace, drawn if limit is None else limit, [] if left is None else left)
+    )
 
 
 def _one_after_the_other(quality: str, chain: str, seed: int, limit: float | None) -> Policy:
@@ -90,6 +97,7 @@ class ExpertScript:
     rng: Generator
     pace: float
     limit: float
+    left: list[int] = field(default_factory=list)  # steps at which the task was no longer gone on with
     _done: int = 0
     _lost: int = 0
     _brake: int = 0
@@ -153,8 +161,7 @@ def _noise(script: ExpertScript, sigma: float) -> Policy:
 
 def _stops_early(script: ExpertScript) -> Policy:
     """Do the task up to some point, then stand still for good."""
-    expert = script.expert()
-    stopped: list[int] = []
+    expert, stopped = script.expert(), script.left
 
     def control(state: StepState) -> Floats:
         if not stopped and state.progress < script.limit:
@@ -171,7 +178,7 @@ def _drops(script: ExpertScript) -> Policy:
     """Do the task up to some point, then let go and draw back."""
     expert = script.expert()
     away = np.append(script.rng.uniform((-0.3, -0.6, 0.5), (0.3, 0.0, 1.0)), -1.0)
-    left: list[int] = []
+    left = script.left
 
     def control(state: StepState) -> Floats:
         if not left and state.progress < script.limit:
@@ -260,6 +267,21 @@ def _random(script: ExpertScript) -> Policy:
         return np.asarray(drift[0] * (script.pace, script.pace, script.pace, 1.0))
 
     return control
+
+
+def failure_of(trajectory: Trajectory, quality: str, left: list[int]) -> FailureEvent | None:
+    """Return why a rollout failed, where that is known exactly of how it was made; `other` where it is not.
+
+    One that stopped or let go ended early; it dropped what it had lifted. What went wrong when an expert was disturbed
+    or misled nobody notes.
+    """
+    if trajectory.readings[-1].success:
+        return None
+    if trajectory.stages or quality not in ("stops_early", "drops") or not left:
+        return FailureEvent("other")
+    carried = PROGRESS_SPECS[trajectory.task].family == "carry"
+    lifted = carried and trajectory.object_pos[left[0], 2] - trajectory.object_pos[0, 2] > _LIFTED
+    return FailureEvent("dropped" if quality == "drops" and lifted else "early_end", left[0])
 
 
 POLICIES: dict[str, Callable[[ExpertScript], Policy]] = {

@@ -8,7 +8,7 @@ from hashlib import sha256
 import numpy as np
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import Frames
+from rewardlab.core.episode import FailureEvent, Frames
 from rewardlab.core.errors import NotApplicable, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
@@ -25,7 +25,7 @@ from rewardlab.worlds.metaworld.instructions import (
     joined_text,
 )
 from rewardlab.worlds.metaworld.physics import MAX_STEPS, STEPS_PER_SECOND, TASKS, Trajectory, simulate
-from rewardlab.worlds.metaworld.policies import POLICIES, make_policy
+from rewardlab.worlds.metaworld.policies import POLICIES, failure_of, make_policy
 from rewardlab.worlds.metaworld.render import camera_view
 from rewardlab.worlds.metaworld.replay import RolloutRecord, record_json, video_steps
 from rewardlab.worlds.metaworld.scene_edits import DISTRACTOR_OBJECTS_EDIT, ROBOT_EDIT, render_rollout
@@ -37,6 +37,7 @@ from rewardlab.worlds.plan import (
     RecordedEpisode,
     Row,
     Simulator,
+    failure_row,
     parse_world,
     stage_of,
 )
@@ -86,12 +87,17 @@ def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
     ]
 
 
-def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tuple[Trajectory, str]:
-    """Return a rollout and its quality; where levels are balanced, the one nearest to the level that is wanted."""
+def select_rollout(
+    plan: Collection, planned: PlannedEpisode, steps: int
+) -> tuple[Trajectory, str, FailureEvent | None]:
+    """Return a rollout, its quality and why it failed.
+
+    Where levels are balanced, it is the one nearest to the level that is wanted.
+    """
     wanted = 1 + planned.index % 5
     allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
     likely = [name for name in _LIKELY[wanted] if name in allowed]
-    tried: list[tuple[int, Trajectory, str]] = []
+    tried: list[tuple[int, Trajectory, str, list[int]]] = []
     for attempt in range(_ATTEMPTS if plan.balance else 1):
         rng = rng_for(plan.seed, "rollout", planned.task, planned.index, attempt)
         seed = int(rng.integers(2**31))
@@ -99,12 +105,13 @@ def select_rollout(plan: Collection, planned: PlannedEpisode, steps: int) -> tup
         if plan.balance:
             quality = pick(likely if likely and rng.random() < 0.8 else allowed, rng)
             limit = float(rng.uniform(*_STOPS[wanted]))
-        trajectory = simulate(planned.task, seed, steps, make_policy(quality, planned.task, seed, limit))
-        tried.append((abs(trajectory.readings[-1].level - wanted), trajectory, quality))
+        left: list[int] = []
+        trajectory = simulate(planned.task, seed, steps, make_policy(quality, planned.task, seed, limit, left))
+        tried.append((abs(trajectory.readings[-1].level - wanted), trajectory, quality, left))
         if tried[-1][0] == 0:
             break
-    _, trajectory, quality = min(tried, key=lambda found: found[0])
-    return trajectory, quality
+    _, trajectory, quality, left = min(tried, key=lambda found: found[0])
+    return trajectory, quality, failure_of(trajectory, quality, left)
 
 
 def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode:
@@ -114,7 +121,7 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
     steps = int(rng.integers(plan.frames[0] - 1, plan.frames[1])) * stride_of(plan)
     view = camera_view(str(rng.choice(np.array(plan.camera))), plan.size, plan.marker)
     world = str(rng.choice(np.array(plan.world)))
-    trajectory, quality = select_rollout(plan, planned, steps)
+    trajectory, quality, failure = select_rollout(plan, planned, steps)
     clock.append(time.perf_counter())
     progress, seed = float(trajectory.progress[-1]), planned.index
     name, severity = parse_world(world)
@@ -143,11 +150,16 @@ def record_episode(plan: Collection, planned: PlannedEpisode) -> RecordedEpisode
         row["caption"] = f"{moved}; beside it: {', '.join(names)}" if names else moved
     seconds = dict(zip(("simulate", "render", "encode"), np.diff(clock).tolist(), strict=True))
     asked = [ask_for_distractor(pick(distractor.state.tasks, rng), plan.phrasings, rng) for distractor in distractors]
-    return RecordedEpisode(_rows(plan, trajectory, row, asked, rng), seconds)
+    return RecordedEpisode(_rows(plan, trajectory, row, failure, asked, rng), seconds)
 
 
 def _rows(
-    plan: Collection, trajectory: Trajectory, row: Row, asked: Sequence[Counterfactual], rng: np.random.Generator
+    plan: Collection,
+    trajectory: Trajectory,
+    row: Row,
+    failure: FailureEvent | None,
+    asked: Sequence[Counterfactual],
+    rng: np.random.Generator,
 ) -> tuple[Row, ...]:
     """Return the row of an episode and those of other instructions for it, among them what is asked of distractors."""
     kept = video_steps(len(trajectory.actions), stride_of(plan))
@@ -168,6 +180,7 @@ def _rows(
         "success": last.success,
         "progress": [round(float(value), 4) for value in trajectory.progress[kept]],
     }
+    labels |= failure_row(failure, kept)
     if trajectory.stages:
         stages = (stage_of(text, stage.progress, kept) for text, stage in zip(texts, trajectory.stages, strict=True))
         labels["stages"] = [stage_row(stage) for stage in stages]

@@ -24,6 +24,7 @@ from rewardlab.worlds.plan import (
     RecordedEpisode,
     Row,
     Simulator,
+    failure_row,
     parse_world,
     stage_of,
 )
@@ -155,6 +156,7 @@ def _rows(
         "success": bool(own[-1] == 1),
         "progress": [round(float(value), 4) for value in own],
     }
+    labels |= failure_row(rollout.failure, steps)
     if len(texts) > 1:
         labels["stages"] = [stage_row(stage) for stage in stages_of(rollout, texts, steps)]
     others = graded_commands(rollout, rng, plan.phrasings)[: plan.counterfactuals]

@@ -12,6 +12,7 @@ from numpy.random import Generator
 from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
+from rewardlab.core.episode import FailureCause, FailureEvent
 from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.worlds.tabletop.arms import within_reach
@@ -28,6 +29,7 @@ from rewardlab.worlds.tabletop.goals import (
     handle_of,
     in_steps,
     inner_place,
+    progress,
     rotation_z,
     several_steps,
 )
@@ -50,13 +52,14 @@ _VERB_SHARES = {
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """One rollout: the scene, what was to be done, how it was done, and its states."""
+    """One rollout: the scene, what was to be done, how it was done, its states, and why and in which it failed."""
 
     seed: int
     scene: Scene
     goal: Goal
     quality: str
     states: States
+    failure: FailureEvent | None = None
 
 
 @dataclass(frozen=True)
@@ -91,9 +94,17 @@ def make_rollout(
     motion = Motion(scene, rng)
     find(_QUALITIES, how, "quality")(motion, goal, goals)
     states = motion.states()
+    failure = _failure_of(motion, goal, states)
     if not within_reach(scene.arm, states):
         scene = replace(scene, arm=replace(scene.arm, make="made", paint=(*scene.arm.paint[:3], 1.0)))
-    return Rollout(seed, scene, goal, how, states)
+    return Rollout(seed, scene, goal, how, states, failure)
+
+
+def _failure_of(motion: "Motion", goal: Goal, states: States) -> FailureEvent | None:
+    """Return why the goal is not reached in the last state, and the state from which on that can be seen."""
+    if progress(motion.scene, states, goal)[-1] == 1:
+        return None
+    return motion.failure or FailureEvent("other")
 
 
 def _draw_verb(rng: Generator, vocabulary: Vocabulary) -> str:
@@ -160,6 +171,7 @@ class Motion:
     scene: Scene
     rng: Generator
     chunks: list[tuple[Any, ...]] = field(default_factory=list)  # stretches of the columns of States
+    failure: FailureEvent | None = None  # the first thing that went wrong
 
     def __post_init__(self) -> None:
         scene, rng = self.scene, self.rng
@@ -181,6 +193,10 @@ class Motion:
     def now(self) -> States:
         """Return the last state alone."""
         return States(*(column[-1:] for column in self.chunks[-1]))
+
+    def fail(self, cause: FailureCause, state: int | None = None) -> None:
+        """Note that it went wrong in this state, by default the last one, if nothing went wrong before."""
+        self.failure = self.failure or FailureEvent(cause, self.steps - 1 if state is None else state)
 
     @property
     def steps(self) -> int:
@@ -253,7 +269,9 @@ class Motion:
         self.go(spot + up(_ABOVE), yaw=float(yaw), tilt=0.0, opening=min(WIDEST, width + 0.03))
         self.go(spot, slow=1.5, wander=0.003)
         self.grip(0.004 if miss else width)
-        if not miss:
+        if miss:
+            self.fail("missed_grasp")
+        else:
             turn = hand_rotation(np.array([self.yaw]), np.array([self.tilt]))[0]
             self.offset = turn.T @ (self.place[number] - self.hand), turn.T @ self.pose[number]
             self.held = number
@@ -308,12 +326,15 @@ class Motion:
         over = np.array([*spot[:2], high])
         if manner.drop:
             self.go(self.hand + self.rng.uniform(0.2, 0.8) * (over - self.hand))
+            self.fail("dropped", self.steps)
             self.release()
             if self.rng.random() < 0.5:
                 self.retreat()
                 return
         self.go(over)
         self.go(spot + up(low + 0.004), slow=1.4, wander=0.003)
+        if manner.short:
+            self.fail("target_not_reached", self.steps)
         self.release()
         self.retreat()
 
@@ -338,8 +359,12 @@ class Motion:
         self.go(first + out + up(0.08), yaw=begin, tilt=-joint.lean, opening=max(0.05, 2 * pinched))
         self.go(first, slow=1.4, wander=0.002)
         self.grip(pinched)
+        if manner.miss:
+            self.fail("missed_grasp")
         values = None if manner.miss else {number: path}
         self._play(handle_of(thing, path) + aside, yaw=yaw + swing * path, values=values)
+        if part < 1:
+            self.fail("target_not_reached", self.steps)
         self.grip(0.05)
         last = out + up(0.08)
         self.go(self.hand + last)
@@ -357,7 +382,11 @@ class Motion:
         self.go(start, slow=1.3, wander=0.003)
         count = max(5, round(STEPS_PER_SECOND * far / (0.6 * self.speed)))
         way = eased(count)[:, None] * (far * direction)
+        if manner.miss:
+            self.fail("missed_grasp")
         self._play(self.hand + way, places=None if manner.miss else {number: self.place[number] + way})
+        if manner.short or manner.drop:
+            self.fail("target_not_reached", self.steps)
         self.go(self.hand - 0.02 * direction)
         self.retreat()
 
@@ -371,6 +400,7 @@ class Motion:
         over[2] = target[2] + 0.09 + 0.4 * self.scene.things[number].radius
         if manner.drop:
             self.go(self.hand + rng.uniform(0.3, 0.8) * (over - self.hand))
+            self.fail("dropped", self.steps)
             self.release()
             self.retreat()
             return
@@ -383,6 +413,8 @@ class Motion:
             values[other] = self.value[other] + amount * eased(count)
         steps = np.repeat(self.hand[None], count, axis=0)
         self._play(steps, tilt=self.tilt + eased(count) * 0.6, values=values)
+        if manner.short:
+            self.fail("target_not_reached", self.steps)
         self.go(over + up(0.02), tilt=0.0)
         self.wait(3)
 
@@ -418,8 +450,11 @@ def do(motion: Motion, goal: Goal, manner: Manner = Manner()) -> None:
         high = motion.rng.uniform(0.03, 0.085) if manner.short else LIFTED + motion.rng.uniform(0.02, 0.12)
         if manner.drop:
             motion.go(motion.hand + up(motion.rng.uniform(0.4, 1.1) * high))
+            motion.fail("dropped", motion.steps)
             motion.release()
         motion.go(motion.hand + up(high))
+        if manner.short:
+            motion.fail("target_not_reached")
         motion.wait(int(motion.rng.integers(4, 12)))
     elif goal.verb == "push":
         far = PUSHED + motion.rng.uniform(0.01, 0.07)
@@ -487,7 +522,8 @@ def _clear_spot(motion: Motion, goal: Goal, middle: Floats, far: float) -> Float
     return max(spots, key=room)
 
 
-# Qualities.
+# Qualities. Each notes why the goal is not reached; what fits none of the causes is `other`, of which `idle` shows no
+# state. Nothing in this world collides.
 
 Go = Callable[[Motion, Goal, list[Goal]], None]
 
@@ -499,6 +535,7 @@ def _stop(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
     motion.chunks[:] = [tuple(column[: kept + 1] for column in vars(states).values())]
     still = int(motion.rng.integers(10, 50))
     motion.chunks.append(tuple(np.repeat(column[kept : kept + 1], still, axis=0) for column in vars(states).values()))
+    motion.fail("early_end", kept)
 
 
 def _wrong_thing(motion: Motion, goal: Goal, goals: list[Goal]) -> None:
@@ -509,6 +546,7 @@ def _wrong_thing(motion: Motion, goal: Goal, goals: list[Goal]) -> None:
         _idle(motion, goal, goals)
         return
     do(motion, pick(alike or others, motion.rng))
+    motion.fail("wrong_object", _moving_states(motion)[0])
 
 
 def _wrong_place(motion: Motion, goal: Goal, goals: list[Goal]) -> None:
@@ -530,6 +568,15 @@ def _wrong_place(motion: Motion, goal: Goal, goals: list[Goal]) -> None:
     else:
         spot = _clear_spot(motion, goal, motion.place[goal.thing], float(motion.rng.uniform(0.1, 0.2)))
         motion.carry(goal.thing, spot)
+    motion.fail("target_not_reached", _moving_states(motion)[-1])
+
+
+def _moving_states(motion: Motion) -> list[int]:
+    """Return the states in which the hand holds something, or anything is not where it was in the state before."""
+    states = motion.states()
+    things = np.concatenate([states.place.reshape(len(states), -1), states.value], axis=1)
+    moved = np.append(False, (np.diff(things, axis=0) != 0).any(axis=1))
+    return [int(state) for state in np.flatnonzero(moved | (states.held >= 0))]
 
 
 def _undone(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
@@ -538,11 +585,13 @@ def _undone(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
     values = motion.value.copy()
     steps, rest = goal.steps[:2], goal.steps[2:]
     do(motion, in_steps(steps))
+    done = motion.steps
     if goal.verb == "lift":
         low = motion.scene.things[goal.thing].size * motion.scene.things[goal.thing].type.grip[0]
         motion.go(motion.hand * [1, 1, 0] + up(low + before[goal.thing, 2]))
         motion.release()
         motion.retreat()
+        _note_undoing(motion, in_steps(steps), done)
         return
     last = steps[-1]
     thing = last.members[-1] if last.members else last.thing
@@ -552,14 +601,24 @@ def _undone(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
         motion.release()
     else:
         motion.carry(thing, before[thing])
+    _note_undoing(motion, in_steps(steps), done)
     for step in rest:
         do(motion, step)
+
+
+def _note_undoing(motion: Motion, goal: Goal, done: int) -> None:
+    """Note the first state from this one on in which less of the goal is reached than before it."""
+    own = progress(motion.scene, motion.states(), goal)
+    fewer = np.flatnonzero(own[done:] < own[done - 1])
+    if len(fewer):
+        motion.fail("other", done + int(fewer[0]))
 
 
 def _retried(motion: Motion, goal: Goal, _goals: list[Goal]) -> None:
     first = replace(goal, also=None)
     drop = motion.rng.random() < 0.5 and goal.verb not in ("push", "sort")
     do(motion, first, Manner(drop=True) if drop else Manner(miss=True))
+    motion.failure = None
     do(motion, goal)
 
 
