@@ -22,7 +22,7 @@ from rewardlab.data import DATASETS
 from rewardlab.data.video import frame_policy
 from rewardlab.evaluation.display import FITS
 from rewardlab.models import MODELS, name_model
-from rewardlab.models.contract import CONNECT_SECONDS, NamedModel
+from rewardlab.models.contract import CONNECT_SECONDS, NamedModel, waiting_for_servers
 from rewardlab.models.contract import Budget as ModelBudget
 from rewardlab.models.ledger import Spent, spent_by_model
 from rewardlab.perturbations import choose_perturbations
@@ -95,7 +95,8 @@ def make_plan(command: str, function: Callable[..., Any], given: Mapping[str, An
     key, given = "models" if "models" in arguments else "model", {**_CLEAN_ONLY, **arguments, **changes}
     asked = several(arguments[key])
     _require_order(asked, str(given["data"]))
-    with loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
+    wait = waiting_for_servers(given["scoring"].load_timeout or CONNECT_SECONDS)
+    with wait, loading(f"looking up {', '.join(map(str, asked))}", quiet=given["execution"].quiet):
         named = tuple(map(name_model, asked))
         controls = tuple(map(name_model, CONTROL_ORDER)) if given["controls"] else ()
     spelled = [model.spec for model in named]

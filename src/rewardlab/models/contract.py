@@ -13,7 +13,8 @@ import sys
 import sysconfig
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -36,6 +37,7 @@ CALIBRATION = "calibration.json"  # file in the folder that a model string names
 GUARD = "guard.json"  # or this
 OPTION_SYNTAX = "write options as ?key=value&key=value"
 CONNECT_SECONDS = 2.0  # that a server may take until it accepts the first connection
+CONNECT_WAIT = ContextVar("CONNECT_WAIT", default=CONNECT_SECONDS)  # the same while models are named
 SPEED = "speed"  # in Annotated: the option affects speed, cost or where the model runs, not its scores
 
 Pairs = tuple[tuple[str, str], ...]  # options as written: key and decoded value
@@ -283,6 +285,16 @@ def shown_options(maker: Callable[..., object], given: Mapping[str, object]) -> 
         for name in named
         if name not in options or not (options[name].speed or given[name] == options[name].default)
     )
+
+
+@contextmanager
+def waiting_for_servers(seconds: float) -> Iterator[None]:
+    """Give servers that are asked which model they hold so long to accept the first connection."""
+    token = CONNECT_WAIT.set(seconds)
+    try:
+        yield
+    finally:
+        CONNECT_WAIT.reset(token)
 
 
 def at_least_one(key: str, value: int) -> None:

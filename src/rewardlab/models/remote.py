@@ -265,11 +265,10 @@ class Remote:
 
 def read_health(url: str) -> Health:
     """Return which model the server at this address holds; ModelError if none answers there."""
-    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async
+    from rewardlab.models.backends.http_client import ask_what_is_served
 
-    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), TOKEN_HINT)
     try:
-        return run_async(client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0))
+        return ask_what_is_served(f"{url}/health", unpack_health, read_token(), TOKEN_HINT)
     except (ModelError, StopRun) as error:
         raise ModelError(f"no rewardlab server answers at {url}: {error}") from error
 

@@ -6,10 +6,10 @@ import re
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -23,7 +23,8 @@ from rewardlab.core.errors import ModelError, StopRun
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
-from rewardlab.models.contract import CONNECT_SECONDS
+from rewardlab.core.trial import Answer, Failure
+from rewardlab.models.contract import CONNECT_SECONDS, CONNECT_WAIT
 
 NO_ENCODING = {"accept-encoding": "identity"}  # nothing is decompressed here, so nothing can grow on the way in
 _ERROR_BYTES = 64_000  # of the body of an error that are read; its message stands at the beginning
@@ -160,6 +161,10 @@ class HttpClient:
         """Return the text without the secret."""
         return text.replace(self._secret, "[key]") if len(self._secret) >= _MIN_SECRET else text
 
+    def redact_bytes(self, body: bytes) -> bytes:
+        """Return the body without the secret."""
+        return body.replace(self._secret.encode(), b"[key]") if len(self._secret) >= _MIN_SECRET else body
+
     def excerpt(self, text: str) -> str:
         """Return the beginning of a text in one line, without the secret."""
         return self.redact(" ".join(text.split()))[:_MAX_MESSAGE]  # in this order: half a secret is one too
@@ -251,6 +256,47 @@ class HttpClient:
             why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
             return _TransientError(why, stops=limited, broken=status == 500, wait=_retry_after(response.headers))
         return RejectedRequest(status, said)
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request about one clip, made in a thread when its turn comes, and how its reply is read."""
+
+    request: Callable[[], Request]
+    read: Callable[[bytes], Answer]
+
+
+async def send_each(
+    client: HttpClient, questions: Sequence[Question], concurrency: int, deadline: float
+) -> list[Answer]:
+    """Return the answer to each question, a Failure with the reason where there is none; a StopRun ends them all."""
+    slots, stops = asyncio.Semaphore(concurrency), list[StopRun]()
+
+    async def ask(question: Question) -> Answer:
+        async with slots:
+            if stops:
+                return Failure(str(stops[0]))
+            try:
+                request = await asyncio.to_thread(question.request)
+                answer = await client.send(request, lambda body: question.read(client.redact_bytes(body)), deadline)
+                return replace(answer, reason=client.redact(answer.reason)) if isinstance(answer, Failure) else answer
+            except StopRun as stop:
+                stops.append(stop)
+                return Failure(str(stop))
+            except ModelError as error:
+                return Failure(str(error))
+
+    answers = await asyncio.gather(*map(ask, questions))
+    if stops:
+        raise stops[0]
+    return answers
+
+
+def ask_what_is_served(url: str, read: Callable[[bytes], Result], secret: str, hint: str) -> Result:
+    """Return what `read` makes of the page on which a server says which model it holds."""
+    wait = CONNECT_WAIT.get()
+    client = HttpClient(RetryPolicy(retries=1, timeout=10.0, connect_seconds=wait), secret, hint)
+    return run_async(client.send(Request(url, url), read, time.monotonic() + 20.0 + wait))
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:
