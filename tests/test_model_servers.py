@@ -51,9 +51,9 @@ def episodes(*tasks: str) -> list[Episode]:
 
 
 @contextmanager
-def process_of(script: str, *words: str, **environment: str) -> Iterator[str]:
+def process_of(script: Path, *words: str, **environment: str) -> Iterator[str]:
     """Start a server as its users do, with this Python; give its address."""
-    command = [sys.executable, "-W", "error", str(FOLDER / f"{script}.py"), *words, "--port", "0"]
+    command = [sys.executable, "-W", "error", str(script), *words, "--port", "0"]
     given = {key: value for key, value in os.environ.items() if key != "REWARDLAB_TOKEN"} | environment
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env=given) as process:
         try:
@@ -105,7 +105,7 @@ def test_every_server_is_tried_here() -> None:
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_server_answers_as_its_model_asked_directly(name: str) -> None:
     shown = episodes("a", "open the drawer")
-    with process_of(name, *STAND_IN[name]) as url:
+    with process_of(FOLDER / f"{name}.py", *STAND_IN[name]) as url:
         model = name_model(f"remote:{url}").build()
         check_model(model, shown)
         found = model.score(shown)
@@ -120,7 +120,7 @@ def test_a_stress_run_through_the_template_gives_the_trials_of_the_model(tiny_da
         plan = stress_plan((model,), str(tiny_data), ("truncate_end", "low_light"), (2, 4), **chosen)
         return sorted(map(comparable, evaluate(plan).trials().rows()), key=str)
 
-    with process_of("template", "nothing") as url:
+    with process_of(FOLDER / "template.py", "nothing") as url:
         asked = trials(f"remote:{url}", "served")
     assert asked == trials(Brightness(), "direct") and len(asked) == 30
 
@@ -243,7 +243,7 @@ def test_another_host_needs_a_token_and_the_token_is_asked_for(monkeypatch: pyte
     given = {key: value for key, value in os.environ.items() if key != "REWARDLAB_TOKEN"}
     refused = subprocess.run(words, capture_output=True, text=True, env=given, timeout=60)
     assert refused.returncode == 1 and "needs a token: set REWARDLAB_TOKEN" in refused.stderr
-    with process_of("template", "nothing", REWARDLAB_TOKEN="a-token-of-ours") as url:
+    with process_of(FOLDER / "template.py", "nothing", REWARDLAB_TOKEN="a-token-of-ours") as url:
         monkeypatch.delenv("REWARDLAB_TOKEN", raising=False)
         with pytest.raises(ModelError, match="answered 401: the token is wrong"):
             name_model(f"remote:{url}")
@@ -262,3 +262,46 @@ def test_sarm_looks_a_second_apart_around_each_frame() -> None:
 
 def test_robometer_shows_prefixes_from_the_first_frame_to_the_last() -> None:
     assert [each.tolist() for each in script("robometer").prefixes(6, 4)][::5] == [[0, 0, 0, 0], [0, 2, 3, 5]]
+
+
+VLAC = """
+class GAC_model:
+    def __init__(self, tag):
+        assert tag == "critic"
+
+    def init_model(self, model_path, model_type, device_map):
+        assert (model_path, model_type, device_map) == ("InternRobotics/VLAC", "internvl2", "cpu")
+
+    def set_config(self):
+        assert (self.temperature, self.top_k) == (0.5, 1)
+
+    def set_system_prompt(self):
+        self.ready = True
+
+    def get_trajectory_critic(self, task, image_list, batch_num, ref_num):
+        assert self.ready and ref_num == 0 and task == "open the drawer"
+        values = [round(100 * number / len(image_list), 3) for number in range(len(image_list))]
+        return values[1:], values
+"""
+
+
+def test_the_page_shows_a_server_that_works(tmp_path: Path) -> None:
+    pytest.importorskip("PIL")
+    page = (FOLDER.parent / "docs" / "howto" / "model-servers.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    assert len(example.splitlines()) <= 40
+    template = (FOLDER / "template.py").read_text(encoding="utf-8")
+    before, _, rest = template.partition("# The model: write these two functions.")
+    (tmp_path / "vlac.py").write_text(
+        before + example.partition("\n\n")[2] + "\n\ndef main" + rest.partition("\ndef main")[2]
+    )
+    (tmp_path / "evo_vlac.py").write_text(VLAC)  # its documented interface, without weights
+    with process_of(tmp_path / "vlac.py", "InternRobotics/VLAC", "--device", "cpu") as url:
+        model = load_model(f"remote:{url}")
+        found, refused = (model.score([episode])[0] for episode in (*episodes("open the drawer"), *one_frame()))
+    assert as_score(found).progress == pytest.approx((0.0, 0.33333, 0.66667))
+    assert as_failure(refused).reason == "ValueError: VLAC compares frames, and this clip has one"
+
+
+def one_frame() -> list[Episode]:
+    return [episode_from_frames(moving_square("a", count=1, size=16), "open the drawer")]
