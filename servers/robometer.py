@@ -211,7 +211,7 @@ def checked(answer: dict[str, Any]) -> dict[str, Any]:
 def serve(model: Callable[[Clip], dict[str, Any]], arguments: argparse.Namespace, identity: str) -> None:
     """Serve the model until the process ends; clips are scored one after the other."""
     token = os.environ.get("REWARDLAB_TOKEN", "").strip()
-    if arguments.host not in ("127.0.0.1", "localhost", "::1") and not token:
+    if arguments.host not in ("127.0.0.1", "localhost") and not token:
         raise SystemExit("another host than 127.0.0.1 needs a token: set REWARDLAB_TOKEN, here and for rewardlab")
     handler = functools.partial(Handler, model, str(arguments.model)[:200], identity, token, threading.Lock())
     with ThreadingHTTPServer((arguments.host, arguments.port), handler) as server:
@@ -266,14 +266,19 @@ class Handler(BaseHTTPRequestHandler):
             return {"failure": f"{type(error).__name__}: {error}"[:400]}
 
     def refused(self, known: bool) -> bool:
-        """Refuse an unknown address or a wrong token, and say whether that happened."""
+        """Refuse a web page, a wrong token or an unknown address, and say whether that happened."""
         given = self.headers.get("authorization", "").encode()
-        allowed = not self.token or hmac.compare_digest(given, f"Bearer {self.token}".encode())
-        if allowed and known:
-            return False
-        self.close_connection = True  # a body may follow that is not read
-        self.reply(404 if allowed else 401, {"error": "no such address" if allowed else "the token is wrong"})
-        return True
+        reasons = {
+            403: "web pages are refused" if "origin" in self.headers or "sec-fetch-site" in self.headers else "",
+            401: "" if hmac.compare_digest(given, f"Bearer {self.token}".encode()) or not self.token else "wrong token",
+            404: "" if known else "no such address",
+        }
+        for status, reason in reasons.items():
+            if reason:
+                self.close_connection = True  # a body may follow that is not read
+                self.reply(status, {"error": reason})
+                return True
+        return False
 
     def reply(self, status: int, content: dict[str, Any]) -> None:
         """Send JSON."""

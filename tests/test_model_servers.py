@@ -228,6 +228,7 @@ def test_a_request_that_is_none_is_refused_and_runs_nothing(tmp_path: Path) -> N
             assert reply.status_code == 422 and set(reply.json()) == {"error"}, (name, reply.text)
         assert client.post("/score", content=b"{}").status_code == 415
         assert client.post("/other", content=b"{}").status_code == 404
+        assert client.get("/health", headers={"origin": "http://evil.example"}).status_code == 403
         sound = client.post("/score", content=pack_episodes(episodes("a")), headers={"content-type": EPISODES_TYPE})
         assert sound.json()["answers"] == [{"level": 3}]
         with closing(HTTPConnection("127.0.0.1", client.base_url.port)) as connection:
@@ -245,7 +246,7 @@ def test_another_host_needs_a_token_and_the_token_is_asked_for(monkeypatch: pyte
     assert refused.returncode == 1 and "needs a token: set REWARDLAB_TOKEN" in refused.stderr
     with process_of(FOLDER / "template.py", "nothing", REWARDLAB_TOKEN="a-token-of-ours") as url:
         monkeypatch.delenv("REWARDLAB_TOKEN", raising=False)
-        with pytest.raises(ModelError, match="answered 401: the token is wrong"):
+        with pytest.raises(ModelError, match="answered 401: wrong token"):
             name_model(f"remote:{url}")
         monkeypatch.setenv("REWARDLAB_TOKEN", "a-token-of-ours")
         assert isinstance(load_model(f"remote:{url}").score(episodes("a"))[0], Score)
