@@ -104,6 +104,11 @@ def test_show_tells_the_parameter_at_every_severity(name: str, capsys: pytest.Ca
     assert all(f"severity {severity}" in printed for severity in (1, 2, 3, 4))
 
 
+def test_show_explains_the_model_where_a_layout_has_its_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "robometer"]) == 0
+    assert "dialect" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

@@ -40,7 +40,7 @@ from rewardlab.models import name_model
 found = []
 for place in sys.argv[2:]:
     try:
-        name_model(f"remote:{sys.argv[1]}/{place}")
+        name_model(f"KIND:{sys.argv[1]}/{place}")
     except ModelError as error:
         found.append(str(error))
 """
@@ -97,13 +97,14 @@ def test_no_answer_fills_the_memory_and_each_becomes_one_failure() -> None:
     assert "too many characters" in said["one long text|0"]
 
 
-def test_the_question_which_model_a_server_holds_is_bounded_too() -> None:
+@pytest.mark.parametrize(("kind", "words"), [("remote", "rewardlab"), ("robometer", "Robometer")])
+def test_the_question_which_model_a_server_holds_is_bounded_too(kind: str, words: str) -> None:
     places = [name for name in ENDLESS if name != "lists"]  # that is tried above, and slow
     numbers = {str(number): name for number, name in enumerate(places)}
     with hostile(lambda path: ENDLESS[numbers[path.partition("/")[0]]]) as url:
-        said, peak = run_measured(REMOTE, url, *numbers)
+        said, peak = run_measured(REMOTE.replace("KIND", kind), url, *numbers)
     assert peak < PEAK_MB, f"{peak:.0f} MB"
-    assert len(said) == len(places) and all("no rewardlab server answers at" in sentence for sentence in said)
+    assert len(said) == len(places) and all(f"no {words} server answers at" in sentence for sentence in said)
 
 
 @pytest.mark.parametrize("name", NO_JSON)

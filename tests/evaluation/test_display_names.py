@@ -25,6 +25,8 @@ SERVED = "openai:Qwen/Qwen3-VL-8B-Instruct@http://127.0.0.1:8000/v1"
         ("ensemble:pocket,length,constant:3?by=mean", "ensemble of 3"),
         ("normalise:ensemble:pocket,length,constant:3?by=mean?rewriter=rules", "normalise:ensemble of 3"),
         ("remote:http://10.0.0.1:8000/judge?timeout=3", "10.0.0.1:8000"),
+        ("robometer:http://10.0.0.1:8000?frame_steps=yes&level=success", "10.0.0.1:8000"),
+        ("pooling:mylab/reward-vlm@http://10.0.0.1:8000?rows=frames", "reward-vlm"),
         ("hf:/weights/roboreward-8b?device=cuda", "roboreward-8b"),
         ("pocket+runs/2026/long/way/fitted", "pocket+fitted"),
         ("noisy-oracle:0.5", "noisy-oracle:0.5"),

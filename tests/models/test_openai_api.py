@@ -238,7 +238,7 @@ def test_a_run_whose_server_refuses_connections_ends_before_anything_is_asked_an
     tiny_data: Path, tmp_path: Path
 ) -> None:
     def run(out: Path) -> Run:
-        given = dict(perturbations="none", severities=(0,), controls=False, execution=Execution(engine="local", workers=1))
+        given = dict(perturbations="none", severities=(0,), controls=False, execution=Execution(engine="local"))
         return evaluate(stress_plan(server.model(), str(tiny_data), out=out, **given))
 
     with chat_server(good) as server:

@@ -189,7 +189,8 @@ def test_an_address_without_a_server_is_said_at_once() -> None:
 def test_a_server_that_starts_late_is_waited_for_where_a_load_timeout_is_given(tiny_data: Path, tmp_path: Path) -> None:
     with reward_server(ServerState()) as url:
         gone = f"remote:{url}"
-    given = dict(perturbations="none", severities=(0,), controls=False, out=tmp_path / "run", execution=Execution(engine="local"))
+    given = dict(perturbations="none", severities=(0,), controls=False, out=tmp_path / "run")
+    given |= dict(execution=Execution(engine="local"))
     with pytest.raises(ModelError, match="no rewardlab server answers"):
         stress_plan(gone, str(tiny_data), **given)
     starts = threading.Event()

@@ -34,6 +34,11 @@ def level_of_progress(progress: float) -> int:
     return 1 + sum(progress >= start for start in LEVEL_STARTS)
 
 
+def level_of_fraction(fraction: float) -> float:
+    """Return the level of a predicted fraction of the task, 1 + 4 x fraction: as levels become progress, backwards."""
+    return 1 + 4 * min(max(fraction, 0.0), 1.0)
+
+
 class FrameSource(Protocol):
     """Where the pixels of a clip come from: a file, or memory."""
 

@@ -27,12 +27,14 @@ from rewardlab.models.external import FunctionModel, is_module, maker_of, name_e
 from rewardlab.models.guard import name_guarded
 from rewardlab.models.normalise import name_normalised, normaliser_settings
 from rewardlab.models.pocket import POCKET
+from rewardlab.models.pooling import POOLING
 from rewardlab.models.prefixes import name_prefixes
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
 from rewardlab.models.protocols.causes import CAUSES
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.topreward import TOPREWARD
 from rewardlab.models.remote import REMOTE
+from rewardlab.models.robometer import ROBOMETER
 from rewardlab.models.simulated import SIMULATED
 
 
@@ -117,6 +119,8 @@ _OWN: dict[str, ModelEntry] = {
     "topreward": protocol_entry(TOPREWARD),
     "contrastive": CONTRASTIVE,
     "remote": REMOTE,
+    "robometer": ROBOMETER,
+    "pooling": POOLING,
     "ensemble": ModelEntry(
         "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE; "
         "early_exit=yes asks no third member where two agree",

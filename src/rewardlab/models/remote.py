@@ -17,14 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import Clip, Episode, in_memory
-from rewardlab.core.errors import DataError, ModelError, NoServerError, PlanError, StopRun, require_packages
+from rewardlab.core.errors import DataError, ModelError, PlanError, StopRun, require_packages
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.records import parse_json, parsed_bytes
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score, failure_of, info_from_json, info_to_json, validate_answer
 from rewardlab.models.contract import (
-    CONNECT_SECONDS,
     SPEED,
     ModelEntry,
     ModelString,
@@ -266,15 +265,9 @@ class Remote:
 
 def read_health(url: str) -> Health:
     """Return which model the server at this address holds; ModelError if none answers there."""
-    from rewardlab.models.backends.http_client import HttpClient, Request, RetryPolicy, run_async, wait_for_server
+    from rewardlab.models.backends.http_client import ask_what_is_served
 
-    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), read_token(), TOKEN_HINT)
-    try:
-        wait_for_server(url, CONNECT_SECONDS)
-        return run_async(client.send(Request(f"{url}/health", url), unpack_health, time.monotonic() + 20.0))
-    except (ModelError, StopRun) as error:
-        kind = NoServerError if isinstance(error, NoServerError) else ModelError
-        raise kind(f"no rewardlab server answers at {url}: {error}") from error
+    return ask_what_is_served("rewardlab", url, "health", unpack_health, read_token(), TOKEN_HINT)
 
 
 def _name(string: ModelString) -> NamedModel:

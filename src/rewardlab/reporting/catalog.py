@@ -104,7 +104,8 @@ def show_entry(
     from rewardlab.perturbations import choose_perturbations
     from rewardlab.perturbations.contract import Perturbation
 
-    everything = {key: entry for catalog in catalogs().values() for key, entry in catalog.items()}
+    known = (*catalogs().values(), MODELS)  # a model has options to explain, a writer of the same name none
+    everything = {key: entry for catalog in known for key, entry in catalog.items()}
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
     if isinstance(entry, ModelEntry):

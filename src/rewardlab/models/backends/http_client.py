@@ -7,10 +7,10 @@ import socket
 import threading
 import time
 import weakref
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import cache
@@ -26,6 +26,7 @@ from rewardlab.core.errors import ModelError, NoServerError, StopRun
 from rewardlab.core.limits import BODY_MB
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import Answer, Failure
 from rewardlab.models.contract import CONNECT_SECONDS
 
 NO_ENCODING = {"accept-encoding": "identity"}  # nothing is decompressed here, so nothing can grow on the way in
@@ -164,6 +165,10 @@ class HttpClient:
         """Return the text without the secret."""
         return text.replace(self._secret, "[key]") if len(self._secret) >= _MIN_SECRET else text
 
+    def redact_bytes(self, body: bytes) -> bytes:
+        """Return the body without the secret."""
+        return body.replace(self._secret.encode(), b"[key]") if len(self._secret) >= _MIN_SECRET else body
+
     def excerpt(self, text: str) -> str:
         """Return the beginning of a text in one line, without the secret."""
         return self.redact(" ".join(text.split()))[:_MAX_MESSAGE]  # in this order: half a secret is one too
@@ -277,6 +282,53 @@ def wait_for_server(url: str, seconds: float) -> None:
             time.sleep(_KNOCK_SECONDS)
         except OSError:
             return
+
+
+@dataclass(frozen=True)
+class Question:
+    """A request about one clip, made in a thread when its turn comes, and how its reply is read."""
+
+    request: Callable[[], Request]
+    read: Callable[[bytes], Answer]
+
+
+async def send_each(
+    client: HttpClient, questions: Sequence[Question], concurrency: int, deadline: float
+) -> list[Answer]:
+    """Return the answer to each question, a Failure with the reason where there is none; a StopRun ends them all."""
+    slots, stops = asyncio.Semaphore(concurrency), list[StopRun]()
+
+    async def ask(question: Question) -> Answer:
+        async with slots:
+            if stops:
+                return Failure(str(stops[0]))
+            try:
+                request = await asyncio.to_thread(question.request)
+                answer = await client.send(request, lambda body: question.read(client.redact_bytes(body)), deadline)
+                return replace(answer, reason=client.redact(answer.reason)) if isinstance(answer, Failure) else answer
+            except StopRun as stop:
+                stops.append(stop)
+                return Failure(str(stop))
+            except ModelError as error:
+                return Failure(str(error))
+
+    answers = await asyncio.gather(*map(ask, questions))
+    if stops:
+        raise stops[0]
+    return answers
+
+
+def ask_what_is_served(
+    kind: str, url: str, page: str, read: Callable[[bytes], Result], secret: str, hint: str
+) -> Result:
+    """Return what `read` makes of the page on which a server of this kind says which model it holds."""
+    client = HttpClient(RetryPolicy(retries=1, timeout=10.0), secret, hint)
+    try:
+        wait_for_server(url, CONNECT_SECONDS)
+        return run_async(client.send(Request(f"{url}/{page}", url), read, time.monotonic() + 20.0))
+    except (ModelError, StopRun) as error:
+        error_kind = NoServerError if isinstance(error, NoServerError) else ModelError
+        raise error_kind(f"no {kind} server answers at {url}: {error}") from error
 
 
 def run_async(work: Coroutine[Any, Any, Result]) -> Result:

@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal
+from urllib.parse import SplitResult
 
 import numpy as np
 
@@ -46,47 +47,68 @@ if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient
 
 
+# Options that clients of servers share; the key is never among them, only the name of the variable that holds it.
+
+Send = Annotated[Literal["images", "video"], Help("images: each frame as a JPEG; video: one mp4")]
+Concurrency = Annotated[int, Help("concurrent requests"), SPEED]
+Retries = Annotated[int, Help("attempts beyond the first"), SPEED]
+Timeout = Annotated[float, Help("seconds for one attempt"), SPEED]
+Deadline = Annotated[float, Help("seconds for one batch with all attempts; keep it below --timeout"), SPEED]
+KeyEnv = Annotated[str, Help("environment variable that holds the key; it may be unset"), SPEED]
+
+
+def check_requests(concurrency: int, retries: int, timeout: float, deadline: float, key_env: str) -> None:
+    """Raise PlanError if one of the shared options has no meaning."""
+    if not re.fullmatch(r"[A-Za-z_]\w*", key_env):  # not shown: it may be the key itself
+        raise PlanError("option key_env must be the name of an environment variable, such as OPENAI_API_KEY")
+    if concurrency < 1 or timeout <= 0 or deadline <= 0 or retries < 0:
+        raise PlanError("concurrency must be at least 1, timeout and deadline above 0, retries not negative")
+
+
+def read_key(key_env: str) -> str:
+    """Return the key from the environment, empty where there is none, as for most local servers."""
+    key = os.environ.get(key_env, "").strip()
+    if not all("!" <= letter <= "~" for letter in key):
+        raise PlanError(f"the key in {key_env} has a space or a character outside ASCII; set it again")
+    return key
+
+
+def split_address(argument: str, example: str) -> tuple[str, SplitResult]:
+    """Return the model and the address of `MODEL@URL`."""
+    model, _, url = re.sub(r"@(?=https?://)", "\n", argument, count=1).partition("\n")
+    return model, read_url(url if model else "", example)
+
+
 @dataclass(frozen=True)
 class OpenAIOptions:
-    """Options of `openai:`; the key is never among them, only the name of the environment variable that holds it."""
+    """Options of `openai:`."""
 
-    send: Annotated[Literal["images", "video"], Help("images: each frame as a JPEG; video: one mp4")] = "images"
+    send: Send = "images"
     logprobs: Annotated[
         Literal["auto", "on", "off"], Help("ask for log-probabilities: auto (where the server gives them), on or off")
     ] = "auto"
-    concurrency: Annotated[int, Help("concurrent requests"), SPEED] = 32
-    retries: Annotated[int, Help("attempts beyond the first"), SPEED] = 6
-    timeout: Annotated[float, Help("seconds for one attempt"), SPEED] = 60.0
-    deadline: Annotated[float, Help("seconds for one batch with all attempts; keep it below --timeout"), SPEED] = 110.0
+    concurrency: Concurrency = 32
+    retries: Retries = 6
+    timeout: Timeout = 60.0
+    deadline: Deadline = 110.0
     input_price: Annotated[float, Help("price of a million input tokens; negative if unknown"), SPEED] = -1.0
     output_price: Annotated[float, Help("price of a million output tokens; negative if unknown"), SPEED] = -1.0
-    key_env: Annotated[str, Help("environment variable that holds the key; it may be unset"), SPEED] = "OPENAI_API_KEY"
+    key_env: KeyEnv = "OPENAI_API_KEY"
 
     def __post_init__(self) -> None:
-        if not re.fullmatch(r"[A-Za-z_]\w*", self.key_env):  # not shown: it may be the key itself
-            raise PlanError("option key_env must be the name of an environment variable, such as OPENAI_API_KEY")
-        if self.concurrency < 1 or self.timeout <= 0 or self.deadline <= 0 or self.retries < 0:
-            raise PlanError("concurrency must be at least 1, timeout and deadline above 0, retries not negative")
-
-    def api_key(self) -> str:
-        """Return the key from the environment, empty where there is none, as for most local servers."""
-        key = os.environ.get(self.key_env, "").strip()
-        if not all("!" <= letter <= "~" for letter in key):
-            raise PlanError(f"the key in {self.key_env} has a space or a character outside ASCII; set it again")
-        return key
+        check_requests(self.concurrency, self.retries, self.timeout, self.deadline, self.key_env)
 
 
 def name_openai(argument: str, pairs: Pairs, also: Collection[str] = ()) -> NamedVlm:
     """Resolve `MODEL@URL` without a request; which weights the server runs is unknown."""
     given: dict[str, Any] = read_arguments("openai", OpenAIOptions, pairs, also)
     options = OpenAIOptions(**given)
-    model, _, url = re.sub(r"@(?=https?://)", "\n", argument, count=1).partition("\n")
-    parts = read_url(url if model else "", "openai:MODEL@URL such as openai:judge@http://localhost:8000/v1")
+    model, parts = split_address(argument, "openai:MODEL@URL such as openai:judge@http://localhost:8000/v1")
     path = parts.path.rstrip("/") or "/v1"
     if not path.endswith("/chat/completions"):
         path += "/chat/completions"
     require_packages("openai:", "httpx2", extra="api")
-    options.api_key()
+    read_key(options.key_env)
     address = parts._replace(path=path, fragment="").geturl()
     return NamedVlm(
         identity("openai", all_settings(OpenAIOptions, given), model, address),
@@ -207,7 +229,7 @@ def parse_reply(data: bytes, answer: AnswerFormat | None) -> tuple[ChatReply, Us
         text, finish = None, TOO_LONG
     first = tokens[0][1] if tokens else None
     reply = ChatReply(text, finish[:_MAX_FINISH], first, _choice_logprobs(tokens, answer) if answer else None)
-    return reply, _usage(payload.get("usage"))
+    return reply, read_usage(payload.get("usage"))
 
 
 def reply_from_ledger(record: Any) -> ChatReply | None:
@@ -266,7 +288,8 @@ def _choice_logprobs(tokens: list[tuple[str, dict[str, float]]], answer: AnswerF
     return None
 
 
-def _usage(usage: Any) -> Usage:
+def read_usage(usage: Any) -> Usage:
+    """Return the tokens that a server counted."""
     if not isinstance(usage, dict):
         return None, None
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
@@ -300,7 +323,7 @@ class OpenAIEndpoint:
                 "0 where it costs nothing"
             )
         self._model, self._url, self._options, self._budget = model, url, options, budget
-        self._key = options.api_key()
+        self._key = read_key(options.key_env)
         self._format = RequestFormat(0 if options.logprobs == "off" else MAX_TOP_LOGPROBS)
         self._format_works = False  # whether the server has answered a request in this format
 
