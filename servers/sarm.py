@@ -11,8 +11,8 @@ SARM reads CLIP features of 9 frames around each frame (4 before, 4 after, a sec
 robot's state. Clips have no state here, so it is zero: answers differ from those with states. A checkpoint belongs to
 the task that it was trained on. The level is 1 + 4 x the progress of the last frame.
 
-Tried: the requirements resolve on PyPI; `score` with LeRobot's own network, random weights and a stand-in for CLIP; the
-protocol with a stand-in (`--stand-in`). Not tried: trained weights, CLIP's weights, a GPU.
+Tried: the requirements resolve on PyPI; `load` and `score` with LeRobot's own network and a tiny CLIP, both with random
+weights, beside torch 2.13; the protocol with a stand-in (`--stand-in`). Not tried: trained weights, a GPU.
 """
 
 import argparse
