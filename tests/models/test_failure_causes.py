@@ -3,6 +3,8 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +14,7 @@ from rewardlab.models import load_model, name_model
 from rewardlab.models.protocols.causes import CAUSE, FailureCauses, failure_question, read_failure
 from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt
 from tests.conftest import moving_square
+from tests.models import tiny
 from tests.models.loopback import Call, chat_server
 
 
@@ -114,3 +117,17 @@ def test_a_server_is_asked_both_questions_and_its_log_probabilities_are_those_of
         assert (answer.info.input_tokens, len(server.bodies)) == (2000, 2)
         assert name_model(model).fingerprint != name_model(server.model("logprobs=on")).fingerprint
         assert name_model(model).prompt("lift it").endswith(failure_question("lift it"))
+
+
+@pytest.mark.skipif(
+    find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
+)
+def test_a_model_that_runs_here_gives_probabilities_of_every_cause(episode: Episode, tmp_path: Path) -> None:
+    folder = tiny.save_qwen3(tmp_path / "qwen")
+    (answer,) = load_model(f"causes:hf:{folder}?pixels={6 * 32**2}&tokens=8").score([episode])
+    assert isinstance(answer, Score) and validate_answer(answer, 6) == answer
+    probs = answer.info.failure_probabilities
+    assert list(probs) == list(FAILURE_ANSWERS) and sum(probs.values()) == pytest.approx(1)
+    assert answer.info.failure_cause == max(probs, key=lambda name: probs[name])
+    (level,) = load_model(f"hf:{folder}?pixels={6 * 32**2}").score([episode])
+    assert isinstance(level, Score) and answer.level == pytest.approx(level.level, abs=1e-4)  # that of the rubric alone
