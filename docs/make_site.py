@@ -1,6 +1,6 @@
 """Build the documentation site into build/site, from the navigation in zensical.toml; nothing is fetched.
 
-python docs/make_site.py        (needs the extra docs)
+python docs/make_site.py        (needs the dependency group docs)
 
 A page is written for the repository: its links are paths of files there. Every page of the navigation, and every file
 that they link to, is copied to build/pages, where Zensical builds from. A link that leads nowhere stops the build.
@@ -143,7 +143,7 @@ def write_search_from_disk() -> None:
     """
     package = importlib.util.find_spec("zensical")
     if package is None or not package.submodule_search_locations:
-        raise SystemExit("the site needs pip install 'rewardlab[docs]'")
+        raise SystemExit("the site needs `pip install --group docs`")
     (worker,) = Path(package.submodule_search_locations[0]).glob("templates/assets/javascripts/workers/search.*.js")
     source = json.dumps(worker.read_text(encoding="utf-8"))
     script = f'const source = new Blob([{source}], {{type: "text/javascript"}}), FromFile = Worker;\n'

@@ -35,6 +35,7 @@ def test_the_stages_of_the_runner_are_timed_and_add_up(tiny_data: Path) -> None:
     assert overhead.naive(plan) > 0
 
 
+@pytest.mark.slow
 def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
     for words in (["make", "300", "temporal"], ["resume"]):
         command = [sys.executable, str(BENCHMARKS / "made_up_run.py"), words[0], str(tmp_path / "run"), *words[1:]]
@@ -42,6 +43,7 @@ def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
     assert done.stdout.split() == ["300"]
 
 
+@pytest.mark.slow
 def test_nonsense_is_counted_by_level_flag_and_refusal() -> None:
     nonsense = benchmark("nonsense")
     real = list(open_dataset("sample-sim").episodes[:2])
@@ -69,6 +71,7 @@ def test_a_session_and_whole_clips_are_asked_for_the_same_answers(monkeypatch: p
         assert answers == streaming.with_whole_clips(client, frames)
 
 
+@pytest.mark.slow
 def test_policies_leave_rollouts_that_teach_and_test_a_reward_model(tmp_path: Path) -> None:
     for package in ("stable_baselines3", "metaworld"):
         pytest.importorskip(package)
@@ -89,6 +92,7 @@ def test_policies_leave_rollouts_that_teach_and_test_a_reward_model(tmp_path: Pa
     assert all(rollout.texts and len(rollout.trajectory.qpos) == 24 for rollout in rollouts)
 
 
+@pytest.mark.slow
 def test_near_misses_are_successes_against_failures_that_fool_a_model() -> None:
     pytest.importorskip("stable_baselines3")
     pytest.importorskip("metaworld")

@@ -225,6 +225,7 @@ def example_folder(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
     return folder
 
 
+@pytest.mark.slow
 def test_the_examples_that_take_seconds_run(example_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(example_folder)
     run = [line for _, line in examples() if not " ".join(words_of(line)).startswith(UNRUN)]

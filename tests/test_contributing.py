@@ -33,7 +33,7 @@ def mylab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     package = tmp_path / "elsewhere" / "mylab"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    for section in re.split(r"^## ", PAGE.read_text(), flags=re.MULTILINE)[1:]:
+    for section in re.split(r"^## (?=Add )", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
         (package / FILES[section.split("\n")[0]]).write_text(code)
     monkeypatch.syspath_prepend(str(package.parent))

@@ -133,7 +133,7 @@ def test_every_file_that_the_notice_names_is_there() -> None:
 def test_the_page_about_installing_lists_every_extra() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     rows = [line for line in (DOCS / "install.md").read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1])} == {*extras} - {"dev"}
+    assert {name for row in rows for name in re.findall(r"`([\w-]+)`", row.split("|")[1])} == {*extras}
 
 
 def test_every_page_is_in_the_navigation_and_listed() -> None:
@@ -149,7 +149,7 @@ def test_every_page_is_in_the_navigation_and_listed() -> None:
 @pytest.fixture(scope="module")
 def built() -> Path:
     """Build the site with every way to the network closed."""
-    pytest.importorskip("zensical", reason="needs rewardlab[docs]")
+    pytest.importorskip("zensical", reason="needs the dependency group docs")
     nowhere = dict.fromkeys(("http_proxy", "https_proxy", "HTTP_PROXY", "HTTPS_PROXY"), "http://127.0.0.1:9")
     command = [sys.executable, str(DOCS / "make_site.py")]
     done = subprocess.run(command, env=os.environ | nowhere, capture_output=True, text=True, check=False)
@@ -168,6 +168,7 @@ def test_llms_txt_lists_pages_that_are_there(built: Path) -> None:
     assert len(links) > 40 and [link for link in links if not (built / link).is_file()] == []
 
 
+@pytest.mark.slow
 def test_the_search_finds_a_page_from_disk(built: Path) -> None:
     pytest.importorskip("playwright")
     from tests.real_browser import open_browser
@@ -185,7 +186,7 @@ def test_the_search_finds_a_page_from_disk(built: Path) -> None:
     [("[b](b.md#there)", 0), ("[b](b.md#nowhere)", 1), ("[c](c.md)", 1), ("![picture](none.png)", 1)],
 )
 def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, code: int) -> None:
-    pytest.importorskip("zensical", reason="needs rewardlab[docs]")
+    pytest.importorskip("zensical", reason="needs the dependency group docs")
     (tmp_path / "docs").mkdir()
     shutil.copyfile(DOCS / "make_site.py", tmp_path / "docs" / "make_site.py")
     settings = (ROOT / "zensical.toml").read_text(encoding="utf-8")

@@ -31,6 +31,7 @@ def workflow_command() -> str:
     return next(str(step["run"]) for step in steps if step.get("name") == "stress test with gates")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("model", "code", "failures"), [("oracle", 0, 0), ("random", 1, 2)])
 def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
     tmp_path: Path, model: str, code: int, failures: int

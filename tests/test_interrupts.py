@@ -79,6 +79,7 @@ def has_content(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
 @pytest.mark.parametrize("pause", [0.0, 0.1])
 @pytest.mark.parametrize(
@@ -105,6 +106,7 @@ def test_two_interrupts_end_in_one_sentence_and_leave_no_process(
     assert processes_of(tmp_path) == []
 
 
+@pytest.mark.slow
 def test_answers_of_teachers_outlast_two_interrupts(tmp_path: Path) -> None:
     calls = tmp_path / "out/.calls/calls.jsonl"
     press_twice(start(tmp_path, *AUGMENT, "--out", "out"), lambda: has_content(calls), 0.0)

@@ -51,6 +51,7 @@ def run(folder: Path, name: str, *places: str) -> dict[str, np.ndarray]:
     return dict(np.load(folder / f"{name}.npz"))
 
 
+@pytest.mark.slow
 def test_noise_is_small_repeats_itself_and_reaches_workers(tiny_data: Path, tmp_path: Path) -> None:
     import cv2
 

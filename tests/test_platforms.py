@@ -44,6 +44,7 @@ def run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_a_run_made_without_utf8_is_the_same_run(run: Path, tiny_data: Path, tmp_path: Path) -> None:
     other = rewardlab.bench("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
     assert load_summary(rewardlab.Run(run)) == load_summary(other)

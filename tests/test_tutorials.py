@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("nbclient", reason="needs rewardlab[docs]")
+pytest.importorskip("nbclient", reason="needs the dependency group docs")
 
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.offscreen import backend
@@ -15,6 +15,7 @@ tutorials = script("run_tutorials")
 NEEDS = {"stress-my-vlm": "httpx2", "label-a-dataset": "fastapi", "reward-for-rl": "metaworld"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     if page.stem in NEEDS and not find_spec(NEEDS[page.stem]):
@@ -29,6 +30,7 @@ def test_a_tutorial_prints_what_it_shows(page: Path, tmp_path: Path) -> None:
     assert steps and wrong == [], "run `python docs/run_tutorials.py`, and read what changed"
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_the_notebook_prints_what_it_shows() -> None:
     path = DOCS / "tutorials" / "notebook.ipynb"

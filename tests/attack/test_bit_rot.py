@@ -51,12 +51,14 @@ def benchmark(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return run_benchmark(bench_plan(settings | {"engine": "local"}), duplicates=True, against=None).folder
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_stress_test_changes_what_is_shown(run: Run) -> None:
     found = flip_bits(run.folder, count=60, seed=1)
     assert (found.changed, found.raised) == (0, 0), found
     assert found.refused > 50
 
 
+@pytest.mark.slow
 def test_no_flipped_bit_of_a_benchmark_changes_what_is_shown(benchmark: Path) -> None:
     found = flip_bits(benchmark, count=20, seed=2)
     assert (found.changed, found.raised) == (0, 0), found

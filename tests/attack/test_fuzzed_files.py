@@ -20,6 +20,7 @@ SEEDS = {
 RUNS, SECONDS = 8_000, 30  # the second is a limit for slow machines, not what it takes
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", SEEDS)
 def test_what_comes_of_fuzzed_bytes_is_an_answer_or_the_stated_error(target: str, tmp_path: Path) -> None:
     corpus = tmp_path / "corpus"

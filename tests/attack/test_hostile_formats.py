@@ -64,6 +64,7 @@ def each_mutation(folder: Path, name: str) -> Iterator[None]:
         path.write_bytes(sound)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [kind for kind in WRITERS if kind != "roboreward"])
 def test_changed_files_are_read_or_refused(kind: str, tmp_path: Path) -> None:
     write, suffix = WRITERS[kind]

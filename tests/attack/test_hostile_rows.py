@@ -113,6 +113,7 @@ ANY_ROW = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=120, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(rows=st.lists(ANY_ROW, min_size=1, max_size=3))
 def test_any_row_is_an_episode_that_can_be_used_or_a_problem(tmp_path_factory: Any, rows: list[dict[str, Any]]) -> None:

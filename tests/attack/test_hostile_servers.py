@@ -80,6 +80,7 @@ def hostile(choose: Callable[[str], Attack], asked: Asked | None = None) -> Iter
         yield url
 
 
+@pytest.mark.slow
 def test_no_answer_fills_the_memory_and_each_becomes_one_failure() -> None:
     asked, tasks = Asked(), [f"{name}|0" for name in ENDLESS] + [f"until it closes|{copy}" for copy in range(1, 31)]
     with hostile(lambda task: ENDLESS[task.partition("|")[0]], asked) as url:
@@ -97,6 +98,7 @@ def test_no_answer_fills_the_memory_and_each_becomes_one_failure() -> None:
     assert "too many characters" in said["one long text|0"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "words"), [("remote", "rewardlab"), ("robometer", "Robometer")])
 def test_the_question_which_model_a_server_holds_is_bounded_too(kind: str, words: str) -> None:
     places = [name for name in ENDLESS if name != "lists"]  # that is tried above, and slow

@@ -205,6 +205,7 @@ def peak_mb(*command: str) -> float:
     return int(told.stdout) / (1e6 if sys.platform == "darwin" else 1e3)
 
 
+@pytest.mark.slow
 def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path) -> None:
     files = hostile_videos()
     for number, data in enumerate(files.values()):
@@ -220,6 +221,7 @@ def test_hostile_videos_are_checked_and_scored_in_bounded_memory(tmp_path: Path)
     assert peak_mb("stress", "length", str(tmp_path), *options) < PEAK_MB
 
 
+@pytest.mark.slow
 def test_mutated_videos_are_sound_or_a_problem(tmp_path: Path) -> None:
     outcomes = mutated_videos(50, 7, tmp_path)
     assert outcomes.total() == 50

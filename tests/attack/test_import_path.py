@@ -38,6 +38,7 @@ def test_a_dataset_with_modules_in_it_runs_none_of_them(trapped: Path) -> None:
     assert not (trapped.parent / "mark").exists()
 
 
+@pytest.mark.slow
 def test_a_module_that_the_plan_names_is_found_there_and_still_hides_no_other(trapped: Path) -> None:
     code = "import json, numpy\nfrom rewardlab import Score\nimport judge_parts\n\nclass Judge:\n"
     code += "    def score(self, episodes):\n        return [Score(judge_parts.LEVEL)] * len(episodes)\n"

@@ -14,6 +14,7 @@ from tests.attack.kills import kill_campaign
 from tests.evaluation.dispatched_work import square_and_die_once
 from tests.evaluation.test_stress import plan
 
+pytestmark = pytest.mark.slow
 CODE = """
 import os
 from pathlib import Path

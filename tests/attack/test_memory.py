@@ -23,6 +23,7 @@ found = before
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="resident memory is counted differently elsewhere")
 def test_a_report_of_40_000_cells_adds_less_than_200_mb(tmp_path: Path) -> None:
     run, page = tmp_path / "run", tmp_path / "page.html"

@@ -122,6 +122,7 @@ def trials_of(run: Run, model: str) -> list[Trial]:
     return [trial for trial in run.trials().rows() if trial.model == f"zoo:{model}"]
 
 
+@pytest.mark.slow
 def test_hostile_models_fail_alone_and_change_nothing_for_the_others(
     tiny_data: Path, lab: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def settings(**changes: object) -> Callable[[dict[str, Any]], object]:
     return lambda content: content["settings"].update(changes)
 
 
+@pytest.mark.slow
 def test_no_verb_that_opens_a_run_imports_what_the_run_names(strangers_run: Run, lab: Path, tmp_path: Path) -> None:
     hostile = [{"perturbations": names} for names in NAMES] + [{"data": data} for data in DATASETS]
     folders = [str(strangers_run.folder)]

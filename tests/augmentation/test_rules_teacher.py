@@ -75,6 +75,7 @@ def test_a_verdict_states_its_rule_and_certainty() -> None:
     assert asked(short, "Put the mushroom in the pot.", 2).endswith("FALSE")
 
 
+@pytest.mark.slow
 def test_the_whole_factory_runs_on_real_clips_offline(made: Augmented) -> None:
     rows = [row for part in ("train", "test") for row in rows_of(made.folder / "split" / part)]
     kinds = {(row["provenance"]["stage"], row["reward"]) for row in rows if row["provenance"]["stage"] != "rewrite"}
@@ -152,6 +153,7 @@ def test_what_people_verified_is_split_without_being_asked_for(
     assert out.stages[0].kept == len(rows)
 
 
+@pytest.mark.slow
 def test_rows_whose_outcome_people_stated_enter_the_factory(tmp_path: Path) -> None:
     data = rewardlab.data_convert("sample", tmp_path / "data", sample=6, keep_duplicates=True)
     listing = list_rows(str(data.folder))

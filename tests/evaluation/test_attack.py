@@ -129,6 +129,7 @@ def first_dark(episode: rewardlab.Episode) -> float:
     return dark[0]
 
 
+@pytest.mark.slow
 def test_the_bracket_found_is_where_a_known_model_breaks(tiny_data: Path, tmp_path: Path) -> None:
     found = rewardlab.attack(
         brightness_model(),
@@ -203,6 +204,7 @@ def test_an_oracle_is_never_broken_and_what_does_not_apply_costs_nothing(tiny_da
     assert not (tmp_path / "run" / "counterexamples").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
     tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

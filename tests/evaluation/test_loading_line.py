@@ -25,6 +25,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return os.environ | write_model(tmp_path, "return [Score(3.0) for _ in episodes]") | {"TERM": "xterm"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", ["80", "30"])
 def test_a_terminal_shows_each_step_in_turn_and_only_the_end_stays(
     tiny_data: Path, tmp_path: Path, environment: dict[str, str], columns: str

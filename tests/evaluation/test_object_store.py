@@ -61,6 +61,7 @@ def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path:
     assert rewardlab.report(ADDRESS).exists()
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_from_the_store_alone(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
     """The command is killed, its machine is gone, and another goes on: nothing that was stored is asked again."""
     (tmp_path / "slowlab.py").write_text(

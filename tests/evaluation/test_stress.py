@@ -146,6 +146,7 @@ def test_a_higher_limit_keeps_the_episodes_of_a_lower_one_and_their_trials(tiny_
     assert set(shown.episodes) == {t.episode for t in scored(Run(tmp_path / "4"))}
 
 
+@pytest.mark.slow
 def test_one_worker_or_many_give_the_same_trials(tiny_data: Path, tmp_path: Path) -> None:
     one = evaluate(plan(tiny_data, tmp_path / "one", engine="processes", workers=1, batch_size=3))
     many = evaluate(plan(tiny_data, tmp_path / "many", engine="processes", workers=3, batch_size=1))
@@ -159,6 +160,7 @@ def test_a_finished_run_costs_nothing_to_run_again(tiny_data: Path, tmp_path: Pa
     assert evaluate(settings).trials().arrow.equals(before)  # even the seconds are those of the first time
 
 
+@pytest.mark.slow
 def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
     tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +194,7 @@ def test_a_run_killed_at_a_random_moment_ends_as_if_undisturbed(
     assert summaries[0] == summaries[1]
 
 
+@pytest.mark.slow
 def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     body = (
         "sys.stderr.write('asked\\n'); sys.stderr.flush()\n"
@@ -218,6 +221,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd
     assert capfd.readouterr().err.count("asked") == len(scored(Run(tmp_path / "run"))) - kept
 
 
+@pytest.mark.slow
 def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(
     tiny_data: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -253,6 +257,7 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(
     assert "3/5" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tmp_path: Path) -> None:
     body = (
         "if any('drawer' in e.instruction for e in episodes): os.kill(os.getpid(), 9)\n"
@@ -550,6 +555,7 @@ def test_an_edited_perturbation_or_a_renamed_episode_does_not_join_an_old_run(
         evaluate(settings)
 
 
+@pytest.mark.slow
 def test_a_model_that_does_not_load_in_time_or_dies_loading_is_said(tiny_data: Path, tmp_path: Path) -> None:
     import threading
 

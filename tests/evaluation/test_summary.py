@@ -338,6 +338,7 @@ def many_trials(episodes: int, perturbations: int, models: int) -> pa.Table:
     return pa.table(columns, schema=trial_schema())
 
 
+@pytest.mark.slow
 def test_every_number_of_a_study_too_large_to_be_held_at_once_has_its_interval(tmp_path: Path) -> None:
     run = run_of(many_trials(episodes=20, perturbations=12, models=4), tmp_path / "run", ["m2"])
     found = summarise(run, draws=20_000)  # two million drawn numbers are held at a time: 100 conditions of 192

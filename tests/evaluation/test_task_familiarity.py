@@ -65,6 +65,7 @@ def test_the_shipped_models_say_what_they_were_trained_on() -> None:
     assert name_model("constant").trained_tasks == ()
 
 
+@pytest.mark.slow
 def test_a_run_of_shipped_models_tells_them_apart(tmp_path: Path) -> None:
     run = rewardlab.stress(
         ("pocket", "pocket-plain"),

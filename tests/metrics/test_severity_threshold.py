@@ -29,6 +29,7 @@ def claimed(curve: tuple[float, ...]) -> tuple[np.ndarray, np.ndarray]:
     return measured, certified
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("curve", "true"),
     [

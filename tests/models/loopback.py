@@ -70,7 +70,7 @@ class ChatServer:
 
 
 @contextmanager
-def chat_server(react: Callable[[Call], None]) -> Iterator[ChatServer]:
+def chat_server(react: Callable[[Call], None], port: int = 0) -> Iterator[ChatServer]:
     """Serve until the block ends; `react` answers each call, in a thread of its own."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,7 +84,7 @@ def chat_server(react: Callable[[Call], None]) -> Iterator[ChatServer]:
         def log_message(self, *words: object) -> None:
             pass
 
-    with serving(Handler) as url:
+    with serving(Handler, port) as url:
         known = ChatServer(f"{url}/v1")
         yield known
 

@@ -71,6 +71,7 @@ def expected_error(errors: tuple[float, ...], by: str) -> float:
     return total / len(LEVELS)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("by", ["vote", "median", "mean"])
 @pytest.mark.parametrize("errors", [(0.8, 0.8, 0.8), (0.3, 0.6, 1.5)])
 def test_independent_errors_give_the_error_that_theory_predicts(by: str, errors: tuple[float, ...]) -> None:

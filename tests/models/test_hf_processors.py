@@ -180,6 +180,7 @@ def test_it_keeps_the_contract_and_answers_alike_alone_and_in_a_batch(model: Any
     assert gap(together[:1], together[-1:]) > 10 * TOLERANCE  # and so do the frames, of which there are as many
 
 
+@pytest.mark.slow
 def test_a_frame_seen_before_is_not_encoded_again_and_answers_stay_the_same(folder: Path) -> None:
     model, plain = built(folder), built(folder, "frames=images&reuse=no")
     episodes = [*variants(), *variants()[::-1]]

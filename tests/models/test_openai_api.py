@@ -9,6 +9,7 @@ import time
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError, StoppedByModel, StopRun
 from rewardlab.core.run import Run
 from rewardlab.core.settings import Execution
-from rewardlab.core.trial import Failure, Score, ScoreInfo
+from rewardlab.core.trial import Answer, Failure, Score, ScoreInfo
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import name_model
 from rewardlab.models.backends.openai import OpenAIEndpoint, OpenAIOptions
@@ -79,7 +80,7 @@ def test_a_video_and_the_text_first_where_the_model_wants_that() -> None:
         assert sum(1 for _ in container.decode(video=0)) == 6
 
 
-HELD = threading.Event()  # never set: a server that waits for it does not answer
+HELD = threading.Event()  # never set: a server that waits for it does not answer; its threads end with this process
 
 
 def send_half(call: Call) -> None:
@@ -91,7 +92,6 @@ ONCE: dict[str, Callable[[Call], object]] = {  # what goes wrong the first time,
     "limited": lambda call: call.refuse(429, "slow down", retry_after="0.05"),
     "dated": lambda call: call.refuse(503, "busy", retry_after="Wed, 21 Oct 2015 07:28:00 GMT"),
     "broken": lambda call: call.refuse(500, "oops"),
-    "slow": lambda _call: HELD.wait(1),
     "cut": lambda call: call.send(200, b'{"choices": [{"message": {"content": "ANSW'),
     "short": send_half,
     "error in 200": lambda call: call.send(200, b'{"error": {"message": "upstream is down"}}'),
@@ -99,7 +99,6 @@ ONCE: dict[str, Callable[[Call], object]] = {  # what goes wrong the first time,
 }
 ALWAYS: dict[str, tuple[Callable[[Call], object], str]] = {  # what goes wrong every time, and the reason that is given
     "always broken": (lambda call: call.refuse(500, "oops"), "the server answered 500: oops"),
-    "always slow": (lambda _call: HELD.wait(1), "no answer within"),
     "empty choices": (lambda call: call.send(200, b'{"choices": []}'), "missing answer: the server sent no text"),
     "null": (lambda call: call.say(None, finish_reason="content_filter"), "missing answer: .*'content_filter'"),
     "odd": (lambda call: call.send(200, b'{"choices": [7], "usage": "many"}'), "missing answer"),
@@ -121,13 +120,23 @@ def test_every_episode_ends_as_a_score_or_a_failure_however_the_server_misbehave
 
     tasks = [*ONCE, *ALWAYS, "fine"]
     with chat_server(react) as server:
-        answers = dict(
-            zip(tasks, name_model(server.model("timeout=0.4&retries=2")).build().score(episodes(*tasks)), strict=True)
-        )
+        answers = dict(zip(tasks, name_model(server.model("retries=2")).build().score(episodes(*tasks)), strict=True))
     for task in [*ONCE, "fine"]:
         assert as_score(answers[task]).level == 3, (task, answers[task])
     for task, (_, words) in ALWAYS.items():
         assert re.search(words, as_failure(answers[task]).reason), (task, answers[task])
+
+
+def test_a_server_that_does_not_answer_is_asked_again_and_then_given_up() -> None:
+    def react(call: Call) -> None:
+        HELD.wait() if call.task == "hangs" or call.before == 0 else good(call)
+
+    with chat_server(react) as server:
+        (never,) = name_model(server.model("timeout=0.2&retries=2")).build().score(episodes("hangs"))
+        assert set(server.asked.values()) == {3}
+        (late,) = name_model(server.model("timeout=1&retries=50")).build().score(episodes("a"))  # however slow we are
+    assert re.search("no answer within", as_failure(never).reason)
+    assert isinstance(late, Score)
 
 
 def test_a_refusal_that_repeats_is_final_where_the_server_never_answered() -> None:
@@ -223,15 +232,30 @@ def test_a_server_that_is_not_there_or_asks_for_an_hour_stops_the_run(tmp_path: 
     assert Counter(next(iter(line)) for line in ledger_lines(tmp_path)) == {"sent": 4, "refused": 4}
 
 
-def test_a_server_that_was_never_there_is_given_up_before_all_attempts_unless_it_is_waited_for(tmp_path: Path) -> None:
-    with chat_server(lambda call: call.say("ANSWER: 4")) as server:
+def test_a_server_that_was_never_there_is_given_up_unless_it_is_waited_for(tmp_path: Path) -> None:
+    with chat_server(good) as server:
         gone = server.model()
-    for seconds, attempts in ((2.0, range(2, 5)), (4.5, range(3, 8))):
+    port = int(gone.partition("127.0.0.1:")[2].partition("/")[0])
+
+    def sent(seconds: float) -> int:
+        ledger = tmp_path / str(seconds) / "ledger.jsonl"
+        return ledger.read_text().count('{"sent"') if ledger.exists() else 0
+
+    def ask(seconds: float) -> list[Answer]:
         folder = tmp_path / str(seconds)
         folder.mkdir()
-        with pytest.raises(StopRun, match="cannot connect"):
-            name_model(gone).build(Budget(max_requests=99, folder=folder, connect_seconds=seconds)).score(episodes("a"))
-        assert Counter(next(iter(line)) for line in ledger_lines(folder))["sent"] in attempts
+        model = name_model(gone).build(Budget(max_requests=99, folder=folder, connect_seconds=seconds))
+        return list(model.score(episodes("a")))
+
+    with pytest.raises(StopRun, match="cannot connect"):
+        ask(0.0)
+    assert sent(0.0) == 1
+    with ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask, 3600.0)
+        while sent(3600.0) < 2 and not asked.done():
+            threading.Event().wait(0.01)
+        with chat_server(good, port):
+            assert isinstance(asked.result()[0], Score)
 
 
 def test_a_run_whose_server_refuses_connections_ends_before_anything_is_asked_and_a_finished_one_needs_no_server(

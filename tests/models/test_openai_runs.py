@@ -45,6 +45,7 @@ def replies(folder: Path) -> int:
     return path.read_text().count('"reply"') if path.exists() else 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("allowed", [3, 8])
 def test_a_run_that_is_killed_pays_for_nothing_twice(tiny_data: Path, tmp_path: Path, allowed: int) -> None:
     killed = threading.Event()

@@ -57,6 +57,7 @@ def test_a_clip_that_stands_still_is_no_success(pocket: PocketRewardModel, clips
     assert levels(pocket, still).mean() <= 1.5
 
 
+@pytest.mark.slow
 def test_a_success_is_worth_less_under_the_instruction_of_another_task(
     pocket: PocketRewardModel, clips: list[Episode]
 ) -> None:
@@ -203,6 +204,7 @@ def test_it_runs_without_torch() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("variant", "apart"), [("pocket", 1e-4), ("pocket-large", 0.02)])
 def test_torch_runs_the_graphs_as_onnxruntime_does(variant: str, apart: float) -> None:
     pytest.importorskip("torch", reason="needs rewardlab[train]")

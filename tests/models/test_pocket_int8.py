@@ -76,6 +76,7 @@ def assert_close(stem: Path, clips: list[Episode], expected_answers: list[Score]
     assert 0 < np.abs(expected[1] - expected[0]).mean() < MOST_SHIFT
 
 
+@pytest.mark.slow
 @needs_dot_products
 def test_int8_answers_nearly_like_float32(
     stem: Path, clips: list[Episode], in_float32: Callable[[str], list[Score]]
@@ -83,6 +84,7 @@ def test_int8_answers_nearly_like_float32(
     assert_close(stem, clips, in_float32("pocket"))
 
 
+@pytest.mark.slow
 @needs_dot_products
 @pytest.mark.parametrize("name", [name for name in POCKET if int8_image_encoder(WEIGHTS / name).exists()])
 def test_a_shipped_int8_graph_answers_nearly_like_float32(

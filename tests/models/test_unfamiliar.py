@@ -71,6 +71,7 @@ def test_a_variant_without_a_threshold_flags_nothing(silent: Path, clips: list[E
     assert flags(open_pocket(silent), [clips[0], letters]) == [None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["pocket", "pocket-large"])
 def test_what_ships_gives_nonsense_no_reward_and_flags_it(variant: str, clips: list[Episode]) -> None:
     model = open_pocket(WEIGHTS / variant)

@@ -126,6 +126,7 @@ def uses_chance(entry: Perturbation, clip: Episode) -> bool:
     return repr(rng.bit_generator.state) != before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PERTURBATIONS)
 def test_chance_is_drawn_anew_for_another_episode_and_another_seed(name: str) -> None:
     """An entry that draws at all gives one clip another result under another seed, on at least one clip."""

@@ -75,6 +75,7 @@ def test_keeps_the_contract_on_real_clips(name: str, clips: list[Episode]) -> No
     check_perturbation(BY_NAME[name], clips[:2])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(BY_NAME.keys() - {"mirror"}))
 def test_pictures_get_worse_at_each_severity(name: str, clips: list[Episode]) -> None:
     rows = [[psnr(after(name, e, severity), e.frames) for severity in (1, 2, 3, 4)] for e in clips]

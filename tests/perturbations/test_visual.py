@@ -288,6 +288,7 @@ def test_black_white_and_strided_frames_work_or_say_why_not(perturbation: Pertur
         _check_output(perturbation, frames, (3,))
 
 
+@pytest.mark.slow
 @EVERY
 def test_a_4k_frame_works_or_says_why_not(perturbation: Perturbation) -> None:
     _check_output(perturbation, cv2.resize(real_clips()[0].frames[0], (3840, 2160))[None], (2,))

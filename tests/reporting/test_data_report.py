@@ -53,6 +53,7 @@ def ladder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_the_page_says_that_a_clock_solves_the_data_and_is_sound_for_everybody(
     browser: Browser, ladder: Path, tmp_path: Path, scheme: Scheme, width: int

@@ -91,6 +91,7 @@ def test_a_model_that_refuses_nearly_everything_is_listed_and_not_ranked(tmp_pat
     assert (found.listed[0].mae.scored, found.listed[0].mae.asked) == (3, 100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("episodes", "published"), [(EPISODES, True), (EPISODES - 1, False)])
 def test_published_rows_stand_only_beside_roborewardbench_itself(
     tmp_path: Path, episodes: int, published: bool

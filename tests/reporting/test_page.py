@@ -253,6 +253,7 @@ def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(
     assert {path.parent for path in (tmp_path / "site").rglob("*")} == {tmp_path / "site"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_no_page_is_wider_than_the_window(

@@ -64,6 +64,7 @@ def opened(browser: Browser, run: Run, width: int = 1280) -> Page:
     return page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [1280, 390])
 def test_a_long_model_string_stands_once_and_pushes_nothing_off_the_page(
     browser: Browser, run: Run, width: int

@@ -40,6 +40,7 @@ def _measured(right: dict[str, float]) -> OfflineMeasures:
     return OfflineMeasures("pocket", "", 60, dict(right))
 
 
+@pytest.mark.slow
 def test_the_page_is_readable_by_everyone_and_fits_a_telephone(page: Path, browser: Browser) -> None:
     view = browser.new_page(viewport={"width": 390, "height": 800})
     view.goto(page.as_uri())

@@ -23,6 +23,7 @@ def test_a_lerobot_loop_is_paid(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert [line.split(":")[0] for line in lines] == ["episode 0", "episode 1"] and "over 20 steps" in lines[0]
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_an_agent_of_stable_baselines_learns_from_a_model(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

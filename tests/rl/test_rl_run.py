@@ -37,6 +37,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return plan, folder / "out"
 
 
+@pytest.mark.slow
 def test_every_reward_trains_a_policy_that_the_simulator_evaluates(study: tuple[Path, Path]) -> None:
     results = read_results(study[1])
     finished = [run for run in results.training_runs if run.status == "finished"]
@@ -96,6 +97,7 @@ def test_a_second_run_tries_only_what_failed_and_another_plan_is_refused(
         rewardlab.study_rl(write_plan(tmp_path / "other.toml", seeds=2), out=out, execution=Execution(workers=1))
 
 
+@pytest.mark.slow
 def test_a_worker_that_crashes_costs_its_training_run_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -69,6 +69,7 @@ def test_a_stopped_training_run_resumes_to_the_very_same_policy(folder: StudyFol
     folder.checkpoint(run).unlink()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dsrl", "dsrl-na"])
 def test_steering_finds_the_noise_whose_action_pays(algorithm: Algorithm) -> None:
     policy, rng = _toy_policy(algorithm), np.random.default_rng(0)

@@ -250,6 +250,7 @@ def test_what_cannot_work_is_said_at_once() -> None:
         RewardStream(" ")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # those of another package
 @pytest.mark.usefixtures("one_torch_thread")
 def test_an_agent_of_stable_baselines_trains_with_it() -> None:

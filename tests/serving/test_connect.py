@@ -164,7 +164,7 @@ def test_a_wrong_setting_is_told_before_the_server_is_asked(
 
 def test_a_server_that_is_gone_is_told_and_closing_does_not_hang() -> None:
     with reward_server("recorder", Recorder()) as client:
-        session = connect(client, timeout=0.5)
+        session = connect(client, timeout=3.0)
         session.add(FRAMES[0])
     with pytest.raises(ModelError, match="is the server running"):
         session.add(FRAMES[1])
@@ -241,8 +241,9 @@ def test_frames_whose_answer_was_lost_are_sent_again_and_kept_once(server: httpx
         assert line.lose == 0 and session.frames == 3 and counts(server) == [3]
 
 
+@pytest.mark.slow
 def test_after_a_failed_call_the_next_one_brings_the_clip_up_to_date(server: httpx2.Client) -> None:
-    with line_to(server) as line, rewardlab.connect(line.url, "push", timeout=0.4) as session:
+    with line_to(server) as line, rewardlab.connect(line.url, "push", timeout=3.0) as session:
         line.lose = np.inf
         for frame in FRAMES[:2]:
             with pytest.raises(ModelError, match="the connection broke"):

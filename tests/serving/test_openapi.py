@@ -15,6 +15,7 @@ SCHEMATHESIS = Path(sys.executable).with_name("schemathesis")
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not SCHEMATHESIS.exists(), reason="needs schemathesis, which is in the extra dev")
 def test_no_request_ends_in_an_error_of_the_server(tmp_path: Path) -> None:
     flags = ["--seed", "1", "--max-examples", "8", "--checks", CHECKS, "--generation-database", "none"]

@@ -72,6 +72,7 @@ def test_what_was_asked_before_sigterm_is_answered_and_the_process_ends_well(tmp
     assert [reply.status_code for reply in replies] == [200] * 4
 
 
+@pytest.mark.slow
 def test_connections_are_bounded_below_the_limit_on_descriptors_and_this_is_logged_once() -> None:
     with serving("length", descriptors=256) as (process, url):
         assert process.stderr is not None

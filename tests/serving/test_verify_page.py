@@ -62,6 +62,7 @@ def judged(page: Page) -> int:
     return int(found[1])
 
 
+@pytest.mark.slow
 def test_two_people_judge_fifty_rows_by_keyboard_with_undo_and_a_reload(browser: Browser, tmp_path: Path) -> None:
     data = judged_data(tmp_path / "data", ROWS)
     with verification_server(data, overlap=0.2) as client:

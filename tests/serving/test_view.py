@@ -166,6 +166,7 @@ def cursor(page: Page) -> float:
     return float(page.locator("#chart .cursor").get_attribute("x1") or "nan")
 
 
+@pytest.mark.slow
 def test_a_clip_its_curves_and_the_cursor_move_together(browser: Browser, runs: Path) -> None:
     with served(runs) as url:
         page = opened(browser, url)
@@ -221,6 +222,7 @@ def test_a_dataset_that_a_run_names_is_opened_for_its_owner_only_and_curves_stay
                 expect(page.locator("#at")).to_have_text("frame 4 of 16")
 
 
+@pytest.mark.slow
 def test_the_list_follows_a_run_while_it_is_written(browser: Browser, runs: Path, tmp_path: Path) -> None:
     source = Run(runs / "shipped")
     trials: Sequence[Trial] = source.trials().rows()
@@ -274,6 +276,7 @@ def hostile(runs: Path, folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_strangers_runs_run_nothing_and_bad_ones_are_listed_with_a_sentence(
     browser: Browser, runs: Path, tmp_path: Path
 ) -> None:
@@ -297,6 +300,7 @@ def test_strangers_runs_run_nothing_and_bad_ones_are_listed_with_a_sentence(
         assert page.locator("#unreadable li").count() == 5 and page.locator("main img[src=x]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_static_copy_works_from_disk_without_a_network(browser: Browser, runs: Path, tmp_path: Path) -> None:
     index = rewardlab.view(runs, export=tmp_path / "site")
     assert index == tmp_path / "site" / "index.html"
@@ -314,6 +318,7 @@ def test_the_static_copy_works_from_disk_without_a_network(browser: Browser, run
     expect(page.locator("h1")).to_have_text("length, random on sample")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing_and_nothing_is_pushed_off_a_phone(
     browser: Browser, runs: Path, scheme: Scheme, width: int

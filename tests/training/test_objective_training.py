@@ -125,6 +125,7 @@ def clips_of(plan: ObjectiveSettings) -> ClipTable:
     return read_shards(sorted((plan.out / "clips").glob("*.npz")))
 
 
+@pytest.mark.slow
 def test_the_whole_table_is_one_command(comparison: Comparison, trained: tuple[str, ...]) -> None:
     names = set(OBJECTIVES) | {"backbone alone", "length baseline"}
     cells = {(c.backbone, c.objective, c.group, c.measure): c for c in comparison.cells}

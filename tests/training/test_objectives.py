@@ -273,6 +273,7 @@ def test_degenerate_batches_have_finite_losses_and_gradients(name: str, case: st
         assert part.grad is None or torch.isfinite(part.grad).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_it_overfits_eight_clips(name: str) -> None:
     success = (True, True, False, True, False, True, True, False)

@@ -120,6 +120,7 @@ class InterruptingLog(io.StringIO):
         return super().write(text)
 
 
+@pytest.mark.slow
 def test_interrupted_training_resumes_to_the_same_weights(trained: PocketSettings, tmp_path: Path) -> None:
     plan = replace(trained, out=tmp_path, variants=("pocket",))
     (tmp_path / "rollouts").symlink_to(trained.out / "rollouts")
@@ -153,6 +154,7 @@ def test_the_settings_say_what_was_unseen_and_what_the_calibration_was_fitted_on
     assert settings["calibrated_on"] == {"folds": [0], "clips": 6 + 30}, "of the simulators, and of six demonstrations"
 
 
+@pytest.mark.slow
 def test_pocket_large_looks_at_fewer_frames_and_keeps_no_weights_of_dinov2(trained_large: PocketSettings) -> None:
     assert not [name for name in weights(trained_large, "pocket-large-fold0") if "frozen" in name]
     model = name_model(f"pocket:{trained_large.out / 'pocket-large-fold0'}").build()

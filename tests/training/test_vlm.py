@@ -181,6 +181,7 @@ def interrupt_at_step_2(plan: VlmSettings) -> None:
 STOP = {"llava": kill_at_step_2, "qwen3_vl": interrupt_at_step_2}  # a process that loads torch takes ten seconds
 
 
+@pytest.mark.slow
 def test_a_stopped_training_resumes_to_the_same_weights(
     kind: str, trained: tuple[VlmSettings, str], tmp_path: Path
 ) -> None:
@@ -228,6 +229,7 @@ def test_the_kept_checkpoint_is_the_best_by_validation_and_scores_through_hf_as_
     np.testing.assert_allclose([line["said"] for line in lines], [answer.level for answer in answers], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_documented_commands_train_and_bench_with_the_same_frames_and_prompt(
     bases: Callable[[str], Path], data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -280,6 +282,7 @@ def described(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_rows(folder, [row | {"caption": "the red cup is put " * (1 + n % 3)} for n, row in enumerate(rows)])
 
 
+@pytest.mark.slow
 def test_captions_are_learned_by_the_fusion_alone_and_the_folder_then_learns_levels(
     kind: str, bases: Callable[[str], Path], described: Path, tmp_path: Path
 ) -> None:
@@ -575,6 +578,7 @@ Path(sys.argv[1], "rank" + os.environ["RANK"]).touch()
 """
 
 
+@pytest.mark.slow
 def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
     pytest.importorskip("accelerate", reason="needs rewardlab[vlm-train]")
     plan = plan_of(bases("llava"), "llava", data, tmp_path / "one", epochs=2, micro_batch_size=2)
@@ -779,6 +783,7 @@ def test_an_episode_without_a_level_is_left_out_and_a_success_is_a_five(tmp_path
     assert split.notes[0] == f"{folder}: 1 episodes have no level from 1 to 5 and are left out"
 
 
+@pytest.mark.slow
 def test_negatives_that_rules_made_of_real_clips_train_a_model(bases: Callable[[str], Path], tmp_path: Path) -> None:
     quiet = Execution(engine="local", quiet=True)
     made = rewardlab.data_augment(

@@ -58,6 +58,7 @@ def drawer_chain() -> Trajectory:
     return simulate(DRAWER, 3, 320, make_policy("expert", DRAWER, 3))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("chain", CHAINS)
 def test_an_expert_does_the_tasks_of_every_chain_in_order(chain: str) -> None:
     trajectory = simulate(chain, 2, 400, make_policy("expert", chain, 2))
@@ -165,6 +166,7 @@ def episodes(dataset: Path) -> tuple[Episode, ...]:
     return tuple(episode for episode in contents.episodes if episode.label.stages)
 
 
+@pytest.mark.slow
 def test_rows_have_stages_in_order_and_the_progress_of_the_whole(dataset: Path, episodes: tuple[Episode, ...]) -> None:
     own = [row for row in rows_of(dataset) if "stages" in row]
     assert len(own) == len(episodes) == 4 and {row["task_id"] for row in own} == {DRAWER, COFFEE}
@@ -179,6 +181,7 @@ def test_rows_have_stages_in_order_and_the_progress_of_the_whole(dataset: Path, 
     assert {(row["counterfactual"], row["reward"]) for row in others} == {("another_thing", 1)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", WORLD_PERTURBATIONS, ids=lambda entry: entry.name)
 def test_changed_worlds_apply_to_a_chain_or_say_why_not(entry: Perturbation, episodes: tuple[Episode, ...]) -> None:
     episode = sample_frames(episodes[0], frame_policy("uniform:3"))
@@ -191,6 +194,7 @@ def test_changed_worlds_apply_to_a_chain_or_say_why_not(entry: Perturbation, epi
     assert not same(changed.episode.frames, open_world(episode.sim_state).render(episode.clip.order))
 
 
+@pytest.mark.slow
 def test_bench_measures_the_stages_of_chains(dataset: Path, tmp_path: Path) -> None:
     run = rewardlab.bench(["length"], dataset, stages=True, controls=False, out=tmp_path / "run", execution=QUIET)
     summary = load_summary(open_run(run.folder))

@@ -54,11 +54,13 @@ def test_what_is_collected_is_a_sound_dataset_with_truth_and_world(reference: Pa
     assert all((e.label.progress or (0,))[-1] == 1 for e in own if e.label.success)
 
 
+@pytest.mark.slow
 def test_two_workers_give_the_same_bytes_as_one(reference: Path, tmp_path: Path) -> None:
     collect(tmp_path, workers=2)
     assert contents(tmp_path) == contents(reference)
 
 
+@pytest.mark.slow
 def test_a_killed_collection_resumes_with_nothing_lost_and_nothing_doubled(reference: Path, tmp_path: Path) -> None:
     code = f"from tests.worlds.test_collect import *; collect(Path({str(tmp_path)!r}))"
     running = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE, text=True)
@@ -125,6 +127,7 @@ def test_a_changed_world_is_recorded_and_rendered_again(tmp_path: Path) -> None:
     assert twice.mean() < again.mean()
 
 
+@pytest.mark.slow
 def test_balanced_levels_are_looked_for(tmp_path: Path) -> None:
     collect(tmp_path, tasks=("drawer-open",), episodes=5, quality=("all",), balance=True, frames=(20, 24))
     levels = [row["reward"] for row in rows_of(tmp_path) if "progress" in row]

@@ -155,6 +155,7 @@ def test_severities_grow_from_paint_to_another_painted_arm(drawer: Trajectory) -
     assert change[0] < change[1] < change[3] and change[0] < change[2]
 
 
+@pytest.mark.slow
 def test_the_labels_and_the_physics_are_those_of_the_recorded_arm(episodes: tuple[Episode, ...]) -> None:
     episode = sample_frames(episodes[0], frame_policy("uniform:3"))
     before = qpos_of(episode)
@@ -179,6 +180,7 @@ def collect_one_episode(out: Path, world: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_collection_says_which_arm_it_shows(tmp_path: Path) -> None:
     collect_one_episode(tmp_path, "world_robot:4")
     row = rows_of(tmp_path)[0]

@@ -104,6 +104,7 @@ def test_a_success_ends_at_one_and_begins_at_nothing(task: str) -> None:
         assert rollout.goal.verb == task or task in STEPS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 @pytest.mark.parametrize("quality", ["missed_grasp", "near_miss", "idle"])
 def test_a_failure_never_ends_as_success(task: str, quality: str) -> None:
@@ -352,6 +353,7 @@ def test_a_record_that_does_not_fit_is_refused(episodes: tuple[Episode, ...]) ->
         open_world({**record, "frames": 10**9})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_changed_world_keeps_the_contract_or_says_why_not(name: str, episodes: tuple[Episode, ...]) -> None:
     episode = shown(episodes)

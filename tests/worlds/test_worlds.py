@@ -45,6 +45,7 @@ def test_an_episode_rendered_again_is_bit_identical_and_near_its_video(episodes:
     assert 10 * np.log10(255**2 / error) > 28  # only the codec lies between them
 
 
+@pytest.mark.slow
 def test_threads_that_render_at_once_see_what_each_sees_alone(drawer: Trajectory) -> None:
     view = CameraView(size=64)
     asked = [(list(range(start, start + 60, 6)), ((("table_texture", (1.0, seed)),) if seed % 2 else ()))
@@ -67,6 +68,7 @@ def test_a_record_of_another_outcome_is_refused(episodes: tuple[Episode, ...]) -
         open_world({"kind": "mars"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_every_changed_world_keeps_the_contract_and_the_truth(name: str, episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)
@@ -77,6 +79,7 @@ def test_every_changed_world_keeps_the_contract_and_the_truth(name: str, episode
         assert change.expect == "same" and change.episode.label == episode.label
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(set(NAMES) - {"world_goal_hidden", "world_object_colour"}))
 def test_a_higher_severity_changes_the_frames_more(name: str, episodes: tuple[Episode, ...]) -> None:
     episode = original(episodes)

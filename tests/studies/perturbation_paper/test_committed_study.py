@@ -10,6 +10,7 @@ from rewardlab.core.run import Run
 from rewardlab.studies.perturbation_paper.commands import write_tables
 from rewardlab.studies.perturbation_paper.measured import open_study
 
+pytestmark = pytest.mark.slow
 COMMITTED = Path(__file__).parents[3] / "results" / "robustness"
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 WHOLE = re.compile(r"-?\d+")

@@ -36,6 +36,7 @@ from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
 
+pytestmark = pytest.mark.slow  # the files are made from one run, which takes longest
 ENSEMBLE = "ensemble:pocket-plain,pocket,pocket-alt"
 SKILL = {"pocket-plain": 0.7, "pocket": 0.85, "pocket-alt": 0.8, ENSEMBLE: 0.95, "constant": 0.0}
 CATEGORIES = ("visual", "semantic", "temporal", "domain")

@@ -47,6 +47,7 @@ def test_every_table_and_figure_of_the_paper_is_written(tmp_path: Path) -> None:
     assert (tmp_path / "tables.txt").read_text().startswith("rewardlab study montecarlo --no-trials")
 
 
+@pytest.mark.slow
 def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:
     for name in ("a", "b"):
         study_montecarlo(out=tmp_path / name, episodes=30, trials=False)
@@ -54,6 +55,7 @@ def test_the_same_plan_gives_the_same_files(tmp_path: Path) -> None:
         assert path.read_bytes() == (tmp_path / "b" / path.name).read_bytes()
 
 
+@pytest.mark.slow
 def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloOutput, Run]) -> None:
     _, run = small
     trials = run.trials()
@@ -62,6 +64,7 @@ def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloOutpu
     assert "ensemble vote" in page and "the simulated study" in page
 
 
+@pytest.mark.slow
 def test_the_predictions_of_a_run_are_those_that_were_measured(
     small: tuple[MonteCarloOutput, Run],
 ) -> None:
@@ -74,6 +77,7 @@ def test_the_predictions_of_a_run_are_those_that_were_measured(
     assert found["mae"].value == pytest.approx(np.abs(values - truth).mean())
 
 
+@pytest.mark.slow
 def test_success_accuracy_of_a_run_is_the_accuracy_of_the_study(tmp_path: Path) -> None:
     made = study_montecarlo(out=tmp_path, episodes=400, severities=(4,), trials=False)
     assert made.results is not None

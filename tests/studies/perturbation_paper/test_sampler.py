@@ -60,6 +60,7 @@ STUDIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STUDIES)
 @pytest.mark.parametrize("seed", [0, 1])
 def test_sampling_agrees_with_the_closed_form(name: str, seed: int) -> None:
