@@ -415,6 +415,14 @@ def stages_of_subtasks(subtasks: Sequence[int], texts: Mapping[int, str], succes
 
 # Episodes: one for each recording and chosen camera.
 
+_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")
+
+
+def episode_number(name: str) -> int | None:
+    """Return the number in the name of an episode of a LeRobot dataset; None for other names."""
+    found = _NUMBERED.match(name)
+    return int(found[1]) if found else None
+
 
 class _Dataset:
     """One dataset while it is read: files that many episodes share are opened once."""
@@ -481,6 +489,11 @@ def _entries_with_data(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
         if info.data_file(entry.data).exists():
             present.append(entry)
     return listed, present
+
+
+def count_episodes(info: DatasetInfo) -> int:
+    """Return how many episodes the dataset lists, whether their files are here or not."""
+    return _entries_with_data(info)[0]
 
 
 def _cameras_with_frames(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:
