@@ -36,6 +36,7 @@ FEATURES = {
     "observation.state": {"dtype": "float32", "shape": (3,), "names": None},
     "action": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
     "next.success": {"dtype": "bool", "shape": (1,), "names": None},
+    "subtask_index": {"dtype": "int64", "shape": (1,), "names": None},
     "note": {"dtype": "string", "shape": (1,), "names": None},
 }
 
@@ -51,6 +52,7 @@ def offline() -> Any:
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Record three episodes with LeRobot itself, the first of them a success."""
+    import pandas
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
     folder = tmp_path_factory.mktemp("lerobot") / "recorded"
@@ -60,9 +62,12 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
             row = {CAMERA: frame, "task": ("lift the cup", "open the drawer")[number % 2], "note": f"step {step}"}
             row |= {"observation.state": np.array([number, step, 0.5], np.float32)}
             row |= {"action": np.array([step, -step], np.float32)}
+            row |= {"subtask_index": np.array([int(step > 4)])}
             made.add_frame(row | {"next.success": np.array([number == 0 and step == count - 1])})
         made.save_episode()
     made.finalize()
+    subtasks = pandas.DataFrame({"subtask_index": [0, 1]}, index=["reach", "lift"])
+    subtasks.to_parquet(folder / "meta" / "subtasks.parquet")
     return folder
 
 
@@ -84,6 +89,7 @@ def test_what_lerobot_records_is_read(recorded: Path) -> None:
     assert [len(episode.clip) for episode in episodes] == list(COUNTS)
     assert [episode.label.success for episode in episodes] == [True, False, False]
     assert [episode.instruction for episode in episodes] == ["lift the cup", "open the drawer", "lift the cup"]
+    assert {stage.instruction for episode in episodes for stage in episode.label.stages} == {"reach", "lift"}
 
 
 def test_lerobot_reads_the_converted_dataset_with_every_column(recorded: Path, converted: Path) -> None:
@@ -93,7 +99,7 @@ def test_lerobot_reads_the_converted_dataset_with_every_column(recorded: Path, c
         assert old.keys() == new.keys()
         for name in ("observation.state", "action", "next.success", "index", "timestamp", "episode_index"):
             assert_allclose(np.array(new[name]), np.array(old[name]), atol=1e-6)
-        assert (new["note"], new["task"]) == (old["note"], old["task"])
+        assert all(new[name] == old[name] for name in ("note", "task", "subtask"))
         assert abs(new[CAMERA] - old[CAMERA]).mean() < 0.02
     for name in ("action", "observation.state"):
         for what in ("min", "max", "mean", "std", "count"):

@@ -112,7 +112,13 @@ def test_there_is_no_command_where_lerobot_could_not_run_it(tmp_path: Path) -> N
     two = ["episode_000000@front", "episode_000002@front", "episode_000002@wrist"]
     assert "[0, 2]" in removal_command(f"{new}@all", two)[0]
     every = [*two, "episode_000001@front"]
-    for data, episodes, words in ((old, two, "v2.1: convert it first"), (new, every, "--worst"), (odd, two, "rename")):
+    yaml = write_v3(tmp_path / "null")
+    for data, episodes, words in (
+        (yaml, two, "misread"),
+        (old, two, "v2.1: convert it"),
+        (new, every, "--worst"),
+        (odd, two, "misread"),
+    ):
         command, why = removal_command(str(data), episodes)
         assert command == "" and words in why
     assert removal_command("sample", ["x.mp4"]) == removal_command(str(new), []) == ("", "")

@@ -6,6 +6,7 @@ episodes have labels, the success AUC of all three is stated.
 
 import json
 import os
+import re
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -197,12 +198,15 @@ def _baseline_notes(episodes: Sequence[RankedEpisode], found: Sequence[RankedEpi
 # LeRobot: the command that leaves episodes out. Its text is for people to read and to run; nothing is run here.
 
 _NEW = "_kept"  # appended to the name of the dataset that is written
+_NAME = re.compile(r"[A-Za-z](?:[\w. -]*\w)?", re.ASCII)  # what LeRobot reads as YAML, and YAML as a text
+_NO_TEXT = {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}  # but for these words
 
 
 def removal_command(data: str, episodes: Sequence[str]) -> tuple[str, str]:
     """Return the command that leaves episodes out of a copy of a LeRobot dataset, or "" and why there is none.
 
-    Of LeRobot 0.4.4; without `--new_repo_id` it would move the dataset away, and with `--root` write into it.
+    Without `--new_repo_id` LeRobot would move the dataset away. It finds both by HF_LEROBOT_HOME, because what `--root`
+    means depends on its release.
     """
     name, _ = split_camera(data)
     reader, folder = recognised_folder(name)
@@ -211,10 +215,7 @@ def removal_command(data: str, episodes: Sequence[str]) -> tuple[str, str]:
     numbers = sorted({number for each in episodes if (number := episode_number(each)) is not None})
     info = read_dataset_info(folder)
     if not info.is_v3:
-        return (
-            "",
-            f"`lerobot-edit-dataset` needs version v3.0, and this dataset is {info.version}: convert it first.",
-        )
+        return "", f"`lerobot-edit-dataset` needs version v3.0, this is {info.version}: convert it, and rank it again."
     if len(numbers) == count_episodes(info):
         return "", "`lerobot-edit-dataset` cannot remove every episode: list fewer with --worst."
     before, repository = "", ""
@@ -225,8 +226,8 @@ def removal_command(data: str, episodes: Sequence[str]) -> tuple[str, str]:
     else:
         whole = Path(os.path.abspath(folder))
         repository, before = whole.name, f"HF_LEROBOT_HOME={shlex.quote(str(whole.parent))} "
-        if not str(whole).isprintable() or not repository[:1].isalpha():
-            return "", "`lerobot-edit-dataset` needs a folder whose name begins with a letter: rename it."
+        if not str(whole).isprintable() or not _NAME.fullmatch(repository) or repository.lower() in _NO_TEXT:
+            return "", "`lerobot-edit-dataset` may misread the name of this folder: rename it to letters and digits."
     given = {"repo_id": repository, "new_repo_id": f"{repository}{_NEW}", "operation.type": "delete_episodes"}
     words = [f"--{key} {shlex.quote(value)}" for key, value in given.items()]
     return f"{before}lerobot-edit-dataset {' '.join(words)} --operation.episode_indices {shlex.quote(str(numbers))}", ""

@@ -306,7 +306,7 @@ def print_ranking(ranking: Ranking, console: Console) -> None:
     for note in ranking.notes:
         console.print(safe_markup(one_line(note)), soft_wrap=True)
     if ranking.remove:
-        what = "To leave these episodes out of a copy, watch them first, then run with LeRobot 0.4.4:"
+        what = "To leave these episodes out of a copy, watch them first, then run with LeRobot installed:"
         console.print(safe_markup(what), soft_wrap=True)
         console.print(safe_markup(f"  {ranking.remove}"), soft_wrap=True)
 
