@@ -171,6 +171,7 @@ UNRUN = (  # beginnings of the examples that a test does not run: they need an e
     "view ",
     "bench ",
     "attack ",
+    "data rank ",
     "data augment ",
     "data verify ",
     "data perturb ",

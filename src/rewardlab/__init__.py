@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.fit_calibration import fit_calibration as fit_calibration
     from rewardlab.evaluation.fit_guard import fit_guard as fit_guard
     from rewardlab.evaluation.merge import runs_merge as runs_merge
+    from rewardlab.evaluation.rank import data_rank as data_rank
     from rewardlab.evaluation.runs import runs_join as runs_join
     from rewardlab.evaluation.runs import runs_list as runs_list
     from rewardlab.evaluation.runs import runs_prune as runs_prune
@@ -73,6 +74,7 @@ _NAMES = {  # the public names by module; one is loaded on first use, so that th
     "evaluation.fit_calibration": "fit_calibration",
     "evaluation.fit_guard": "fit_guard",
     "evaluation.merge": "runs_merge",
+    "evaluation.rank": "data_rank",
     "evaluation.runs": "runs_join runs_list runs_prune runs_sql",
     "evaluation.score": "score",
     "models": "load_model",

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rewardlab.evaluation.fit_guard import GuardRun
     from rewardlab.evaluation.merge import Merged
     from rewardlab.evaluation.plan import Plan
+    from rewardlab.evaluation.rank import Ranking
     from rewardlab.evaluation.runs import RunEntry
     from rewardlab.evaluation.score import ScoreReport
     from rewardlab.rl.relabel import Relabelled
@@ -381,6 +382,17 @@ def show_conversion(call: "partial[Conversion]") -> None:
     _say(f"{made.folder}: {counts}, left out: {len(made.left_out)}")
 
 
+def show_ranking(call: "partial[Ranking]") -> int:
+    """Print the worst episodes with the reasons; the exit code is 3 if an episode has no score."""
+    from rewardlab.reporting.command_text import print_ranking
+
+    ranking = call()
+    print_ranking(ranking, terminal_console())
+    if call.keywords["out"] is not None:
+        _say(f"every episode: {call.keywords['out']}")
+    return MODEL_FAILED if any(each.level is None for each in ranking.episodes) else 0
+
+
 def show_augmentation(
     call: "partial[Augmented]",
     *,
@@ -512,6 +524,9 @@ GROUPS: dict[str, dict[str, Command]] = {
         "data convert": Command("data.convert:data_convert", "write a dataset in another layout", show_conversion),
         "data report": Command(
             "reporting.data_page:data_report", "a page about a dataset", _printer("report", "reading {data}")
+        ),
+        "data rank": Command(
+            "evaluation.rank:data_rank", "the worst episodes by a model's scores, and why", show_ranking
         ),
         "data augment": Command(
             "augmentation.augment:data_augment", "make labelled failures from successes", show_augmentation

@@ -140,6 +140,10 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "relabel": ["relabel", data, "--model", EVIL],
         "data verify": ["data", "verify", data, "--verdicts", str(out / "v.sqlite"), "--export", str(out / "verified")],
         "data report": ["data", "report", data, "--out", str(out / "data.html")],
+        "data rank": [
+            *("data", "rank", data, "--model", model, "--skip-invalid", "--engine", "local"),
+            *("--run", str(out / "rank"), "--out", str(out / "rank.csv")),
+        ],
         "data augment": [
             "data",
             "augment",

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
@@ -335,6 +336,22 @@ class Provenance:
     demonstration: bool | None = None
 
 
+class RecordedColumns(Protocol):
+    """What else a dataset holds of a rollout, such as actions: no model and no metric reads it, but writers keep it."""
+
+    def features(self) -> dict[str, Any]:
+        """Describe each column that has a value for every frame."""
+
+    def frames(self, indices: Indices) -> Any:
+        """Return the values of these source frames as an Arrow table."""
+
+    def episode(self) -> dict[str, Any]:
+        """Return the values that the whole rollout has, by name."""
+
+    def copy_texts(self, folder: Path) -> None:
+        """Copy the files that the values refer to."""
+
+
 @dataclass(frozen=True, eq=False)
 class Episode:
     """One rollout. Models read `instruction`, `frames`, `times`, `views` and nothing else.
@@ -342,7 +359,8 @@ class Episode:
     `sim_state` is the record from which a simulator can render the same rollout again, if there is one: its `kind`
     names the simulator, the rest is the simulator's own. `views` are what further cameras saw, by the name of the
     camera: sources with the frames of the same moments, which `clip` picks from as it does from its own. `original` is
-    the recording that the frames were made from, where they are no longer its own.
+    the recording that the frames were made from, where they are no longer its own. `columns` is what else the dataset
+    holds of the rollout; it identifies nothing.
     """
 
     id: str
@@ -353,6 +371,7 @@ class Episode:
     sim_state: Mapping[str, object] | None = None
     views: Mapping[str, FrameSource] = field(default_factory=dict)
     original: FrameSource | None = None
+    columns: RecordedColumns | None = None
 
     @property
     def original_video(self) -> str:

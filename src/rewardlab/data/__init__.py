@@ -122,6 +122,12 @@ def dataset_folder(name: str) -> Path:
     return _located(split_camera(name)[0])[1]
 
 
+def recognised_folder(name: str) -> tuple[str, Path]:
+    """Return the name of the reader that reads a dataset, empty if none does, and the folder."""
+    readers, folder = _located(split_camera(name)[0])
+    return next((reader.name for reader in readers if reader.recognises(folder)), ""), folder
+
+
 def choose_split(name: str, split: str) -> str:
     """Return the name of one split where a dataset holds several, else the name as it is."""
     name, camera = split_camera(name)

@@ -31,6 +31,7 @@ from rewardlab.core.limits import CLIP_FRAMES, ROWS
 from rewardlab.core.records import read_json
 from rewardlab.data.contract import Contents, Problem, Reader, bounded_contents
 from rewardlab.data.images import ParquetImages
+from rewardlab.data.lerobot_columns import INFO, SUBTASKS, LeRobotColumns
 from rewardlab.data.reading import (
     ALL_CAMERAS,
     bounded_text,
@@ -52,7 +53,6 @@ if TYPE_CHECKING:
 
 # `meta/info.json`: the metadata of a dataset.
 
-INFO = Path("meta") / "info.json"
 _VERSION = re.compile(r"v2\.[01]|v3\.\d+")  # minor versions of 3 keep what is read here
 _NEWEST = "v3.0"  # of those that were tried
 _DEPTH = ("is_depth_map", "video.is_depth_map")  # keys that mark depth maps in new and older datasets
@@ -206,7 +206,6 @@ _V2_EPISODES = Path("meta") / "episodes.jsonl"
 _V2_TASKS = Path("meta") / "tasks.jsonl"
 _V3_EPISODES = Path("meta") / "episodes"
 _V3_TASKS = Path("meta") / "tasks.parquet"
-_SUBTASKS = Path("meta") / "subtasks.parquet"
 _V3_FILE_COLUMNS = ("chunk_index", "file_index")  # columns that identify a file
 
 PathValues = Mapping[str, int | str]  # values for the fields of a path template
@@ -222,10 +221,11 @@ class VideoLocation:
 
 @dataclass(frozen=True)
 class EpisodeEntry:
-    """One episode; `videos` has the cameras stored as videos, `label` the ground truth that rewardlab added."""
+    """One episode, listed in the file `table`; `videos` has the cameras stored as videos, `label` our ground truth."""
 
     index: int
     length: int
+    table: Path
     data: PathValues
     videos: Mapping[str, VideoLocation] = field(default_factory=dict)
     label: Label | None = None
@@ -237,7 +237,7 @@ def _v2_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
         index, length = (_whole_number(_V2_EPISODES, row, key) for key in ("episode_index", "length"))
         values: PathValues = {"episode_chunk": index // info.chunk_size, "episode_index": index}
         videos = {key: VideoLocation({**values, "video_key": key}) for key in keys}
-        yield EpisodeEntry(index, _length(_V2_EPISODES, length), values, videos)
+        yield EpisodeEntry(index, _length(_V2_EPISODES, length), _V2_EPISODES, values, videos)
 
 
 def _v3_entries(info: DatasetInfo) -> Iterator[EpisodeEntry]:
@@ -265,14 +265,14 @@ def _v3_entry(place: Path, row: Mapping[str, object], keys: list[str]) -> Episod
             raise DataError(f"{place}: videos/{key}/from_timestamp must be 0 or more seconds, got {shown(start)}")
         videos[key] = VideoLocation({**values, "video_key": key}, float(start))
     if LEVEL not in row and SUCCESS not in row:
-        return EpisodeEntry(index, length, data, videos)
+        return EpisodeEntry(index, length, place, data, videos)
     level, success = row.get(LEVEL), row.get(SUCCESS)
     if (level is not None and level not in LEVELS) or not isinstance(success, bool | None):
         raise DataError(f"{place}: {LEVEL} and {SUCCESS} must be 1 to 5 and true or false, got {level} and {success}")
     failed = {key: row.get(column) for column, key in FAILURE.items()}
     failure = failure_of(str(place), failed, length, succeeded=bool(success))
     label = Label(int(level) if isinstance(level, int) else None, success, failure=failure)
-    return EpisodeEntry(index, length, data, videos, label)
+    return EpisodeEntry(index, length, place, data, videos, label)
 
 
 def read_tasks(info: DatasetInfo) -> dict[int, str]:
@@ -393,7 +393,7 @@ def _numbers(path: Path, rows: "pyarrow.Table", name: str) -> "np.typing.NDArray
 
 def read_subtasks(info: DatasetInfo) -> dict[int, str]:
     """Return the instruction of every subtask index; empty where the dataset has no subtasks."""
-    return _texts_by_index(info, _SUBTASKS, "subtask") if (info.folder / _SUBTASKS).is_file() else {}
+    return _texts_by_index(info, SUBTASKS, "subtask") if (info.folder / SUBTASKS).is_file() else {}
 
 
 def stages_of_subtasks(subtasks: Sequence[int], texts: Mapping[int, str], success: bool | None) -> tuple[Stage, ...]:
@@ -409,11 +409,19 @@ def stages_of_subtasks(subtasks: Sequence[int], texts: Mapping[int, str], succes
             continue
         done = stop - 1 if stop == len(subtasks) and success is not False else stop
         states = [NOT_BEGUN] * start + [UNDER_WAY] * (done - start) + [DONE] * (len(subtasks) - done)
-        found.append(Stage(bounded_text(text, str(_SUBTASKS)), tuple(states)))
+        found.append(Stage(bounded_text(text, str(SUBTASKS)), tuple(states)))
     return tuple(found)
 
 
 # Episodes: one for each recording and chosen camera.
+
+_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")
+
+
+def episode_number(name: str) -> int | None:
+    """Return the number in the name of an episode of a LeRobot dataset; None for other names."""
+    found = _NUMBERED.match(name)
+    return int(found[1]) if found else None
 
 
 class _Dataset:
@@ -450,7 +458,8 @@ class _Dataset:
         stages = stages_of_subtasks(rows.subtasks, self.subtasks, known.success) if rows.subtasks else ()
         label = replace(known, progress=progress, stages=stages)
         name = episode_id(f"episode_{entry.index:06d}", camera, self.cameras)
-        return Episode(name, instruction, clip, label, provenance)
+        columns = LeRobotColumns(self.info.folder, rows.path, rows.first, entry.length, entry.table, entry.index)
+        return Episode(name, instruction, clip, label, provenance, columns=columns)
 
     def _clip(self, entry: EpisodeEntry, camera: str, rows: EpisodeRows) -> Clip:
         every = np.arange(entry.length)
@@ -481,6 +490,11 @@ def _entries_with_data(info: DatasetInfo) -> tuple[int, list[EpisodeEntry]]:
         if info.data_file(entry.data).exists():
             present.append(entry)
     return listed, present
+
+
+def count_episodes(info: DatasetInfo) -> int:
+    """Return how many episodes the dataset lists, whether their files are here or not."""
+    return _entries_with_data(info)[0]
 
 
 def _cameras_with_frames(info: DatasetInfo, entries: Sequence[EpisodeEntry], wanted: str) -> tuple[str, ...]:

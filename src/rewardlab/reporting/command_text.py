@@ -1,4 +1,4 @@
-"""What `score`, `attack`, `compare` and `runs` print, one section each."""
+"""What `score`, `attack`, `compare`, `data rank` and `runs` print, one section each."""
 
 import json
 import math
@@ -18,6 +18,7 @@ from rewardlab.core.trial import Failure, describe_info, info_to_json, trust_sen
 from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
+from rewardlab.evaluation.rank import BASELINES, Ranking
 from rewardlab.evaluation.runs import RunEntry
 from rewardlab.evaluation.score import ScoredClip, ScoreReport
 from rewardlab.metrics import METRICS
@@ -279,6 +280,35 @@ def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
     about = {"group": test.group, "metric": test.metric, "better": test.better}
     basis = {"episodes": test.episodes, "tasks": test.tasks, "finding": finding(comparison, test)}
     return about | defined | basis
+
+
+# `data rank`: the worst episodes, what to know of them, and the command that leaves them out.
+
+
+def print_ranking(ranking: Ranking, console: Console) -> None:
+    """Print the table of the worst episodes, the notes, and the command that removes them."""
+    lowest = sum(each.level is not None for each in ranking.worst)
+    failed = sum(each.level is None for each in ranking.episodes)
+    of = f"{len(ranking.episodes):,} episode{'s' * (len(ranking.episodes) != 1)}"
+    found = f"the {lowest} to look at first, worst first" if lowest else "it gives no reason to look at any"
+    none = f"; no answer for {failed}" if failed else ""
+    console.print(safe_markup(f"{of} scored by {ranking.model}: {found}{none}"), soft_wrap=True)
+    if ranking.worst:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("episode", overflow="fold")
+        for heading in ("level", *BASELINES):
+            table.add_column(heading, justify="right")
+        table.add_column("why", overflow="fold")
+        for each in ranking.worst:
+            numbers = (format_number(level, 1) for level in (each.level, *map(each.baselines.get, BASELINES)))
+            table.add_row(safe_markup(each.episode), *numbers, safe_markup(one_line("; ".join(each.reasons))))
+        console.print(table)
+    for note in ranking.notes:
+        console.print(safe_markup(one_line(note)), soft_wrap=True)
+    if ranking.remove:
+        what = "To leave these episodes out of a copy, watch them first, then run with LeRobot installed:"
+        console.print(safe_markup(what), soft_wrap=True)
+        console.print(safe_markup(f"  {ranking.remove}"), soft_wrap=True)
 
 
 # `runs list`, `runs sql`: the runs of a folder as a table, and the result of a query.

@@ -4,7 +4,6 @@ The episodes are scored into a run folder, as a stress test scores clean ones: a
 stopped command continues, and paid answers are kept. The file is written once every episode has its trial.
 """
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -27,11 +26,9 @@ from rewardlab.core.storage import locked, store_address, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
-from rewardlab.data.lerobot import progress_table
+from rewardlab.data.lerobot import episode_number, progress_table
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
-
-_NUMBERED = re.compile(r"episode_(\d{6,})(?:\D|$)")  # names of episodes in LeRobot datasets; others have their place
 
 
 @dataclass(frozen=True)
@@ -150,8 +147,8 @@ def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
         )
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
-    named = [_NUMBERED.match(episode.id) for episode in contents.episodes]
-    numbers = [int(found[1]) if found else place for place, found in enumerate(named)]
+    named = [episode_number(episode.id) for episode in contents.episodes]
+    numbers = [place if number is None else number for place, number in enumerate(named)]
     if len(set(numbers)) < len(numbers):
         raise PlanError(f"{data} has one episode several times; name one camera as DATA@CAMERA")
     gap = next((place for place, number in enumerate(numbers) if number != place), None)
