@@ -15,6 +15,7 @@ from rewardlab.core.settings import (
     Limit,
     Names,
     Perturbations,
+    Repeats,
     RunFolder,
     Scoring,
     Seed,
@@ -56,6 +57,7 @@ def stress(
     accuracy_threshold: Annotated[
         float, Help("success accuracy below which a model counts as unreliable", more=True)
     ] = 0.70,
+    repeats: Repeats = 1,
     stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
@@ -74,6 +76,7 @@ def stress(
     Examples:
         rewardlab stress pocket sample
         rewardlab stress pocket my_model:Reward data/rollouts --perturbations visual,temporal --limit 50
+        rewardlab stress openai:MODEL@URL sample --repeats 3
     """
     plan = stress_plan(locals())
     from rewardlab.evaluation.evaluate import evaluate
@@ -108,6 +111,7 @@ def bench(
     preferences: Annotated[
         int, Help("also ask which of two clips is better, N pairs of one instruction: people's first, then by level")
     ] = 0,
+    repeats: Repeats = 1,
     stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
