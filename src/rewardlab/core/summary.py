@@ -47,7 +47,8 @@ class PairedReference:
     trials: int = meaning("trials from which the metric is computed")
     relabelled: int = meaning("those of them whose true label the perturbation changed")
     noise_floor: float | None = meaning(
-        "what asking again alone can make of the difference from `clean`: 95 % of such differences are smaller; null without --repeats"
+        "what asking again alone can make of the difference from `clean`: 95 % of such differences are smaller; "
+        "null without --repeats"
     )
 
 
@@ -219,10 +220,10 @@ class ModelNoise:
     changed: float | None = meaning("share of pairs of askings with different rounded levels; null: unknown")
     low: float | None = meaning("lower end of its 95 % interval")
     high: float | None = meaning("upper end of its 95 % interval")
-    scored: int = meaning("trials with a level in two askings or more")
+    scored: int = meaning("trials with a level in two askings or more; of a deterministic model, in one")
     asked: int = meaning("trials that were asked")
     success_accuracy: float | None = meaning("noise floor between two askings of all clean episodes; null: unknown")
-    micro_mae: float | None = meaning("the same of the mean absolute error")
+    macro_mae: float | None = meaning("the same of the mean absolute error, averaged over subsets")
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from rewardlab.metrics.calibration import null_band, null_quantiles, reliability
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import clusters_of
-from rewardlab.metrics.noise_floor import AskedAgain, level_noise
+from rewardlab.metrics.noise_floor import AskedAgain, even_weights, level_noise, subset_weights
 from rewardlab.metrics.paired_differences import (
     Column,
     PairedDifference,
@@ -150,7 +150,7 @@ def control_checks(
             return math.nan
         both = ~np.isnan(aligned.values[model] + aligned.values[control]) & (aligned.clean | (where != "clean"))
         ours, theirs = (rows.values[name][both].astype(np.int64) for name in (model, control))
-        return again.floor_between(metric, ours, theirs)
+        return again.floor_between(metric, ours, theirs, even_weights(ours))
 
     aligned = align_models(trials, values_of(trials, micro_mae.name))
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
@@ -228,8 +228,9 @@ def drops(
             if mask.any():
                 episodes = len(np.unique(trials.codes("episode")[0][mask]))
                 rows = np.flatnonzero(mask)
-                weights = np.full(len(rows), 1 / len(rows))
-                noise = again.floor_from_clean(success_accuracy.name, rows, weights) if again else math.nan
+                noise = math.nan
+                if again is not None:
+                    noise = again.floor_from_clean(success_accuracy.name, rows, even_weights(rows))
                 paired = paired_means(before[mask], after[mask], cluster[mask], draws)
                 tests.append((name, group, episodes, noise, paired))
     corrected = holm([paired.p for *_, paired in tests])
@@ -274,7 +275,9 @@ def model_noise(
             name: rows[trials.matches("perturbation", CLEAN)[rows] & ~np.isnan(values_of(trials, name)[rows])]
             for name in (success_accuracy.name, micro_mae.name)
         }
-        floors = {name: none_if_nan(again.floor_between(name, own, own)) for name, own in clean.items()}
+        right, off = clean[success_accuracy.name], clean[micro_mae.name]
+        accuracy = again.floor_between(success_accuracy.name, right, right, even_weights(right))
+        error = again.floor_between(micro_mae.name, off, off, subset_weights(trials, off))
         found.append(
             ModelNoise(
                 model=model,
@@ -282,11 +285,12 @@ def model_noise(
                 deterministic=model not in repeated,
                 level_deviation=none_if_nan(deviation),
                 changed=none_if_nan(changed.value),
-                low=none_if_nan(changed.low),
-                high=none_if_nan(changed.high),
+                low=none_if_nan(changed.low) if model in repeated else None,  # nothing was drawn
+                high=none_if_nan(changed.high) if model in repeated else None,
                 scored=changed.scored,
                 asked=changed.asked,
-                **floors,
+                success_accuracy=none_if_nan(accuracy),
+                macro_mae=none_if_nan(error),
             )
         )
     return tuple(found)
@@ -579,6 +583,7 @@ def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
     holds: dict[int, list[str]] = {}
     breaks: dict[int, list[str]] = {}
     loses: list[str] = []
+    noise: list[str] = []  # a drop that asking again alone can make
     no_test: list[str] = []  # certified, but one constant answer is accurate enough too
     open_: list[str] = []
     for name in summary.categories:
@@ -591,6 +596,8 @@ def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
             and not drop.is_noise
             for drop in summary.drops
         )
+        if any((d.model, d.category) == (model, name) and d.drop > 0 and d.is_noise for d in summary.drops):
+            noise.append(name)
         if held:
             holds.setdefault(held, []).append(name)
         if broken is not None:
@@ -604,6 +611,7 @@ def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
     said = [f"holds up to severity {at} under {_kinds(summary, names)}" for at, names in sorted(holds.items())[::-1]]
     said += [f"breaks at severity {at} under {_kinds(summary, names)}" for at, names in sorted(breaks.items())]
     said += [f"loses accuracy under {_kinds(summary, loses)}"] if loses else []
+    said += [f"the drop under {_kinds(summary, noise)} is within its noise floor, so it is no drop"] if noise else []
     least = f"the accuracy threshold of {summary.accuracy_threshold:.2f}"
     said += [f"reaches {least} under {_kinds(summary, no_test)}, as does one constant answer"] if no_test else []
     few = [entry for entry in summary.too_small if entry.category in open_]

@@ -19,7 +19,7 @@ from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
 from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
 from rewardlab.metrics.contract import OPTIONAL, Metric, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
-from rewardlab.metrics.noise_floor import AskedAgain
+from rewardlab.metrics.noise_floor import AskedAgain, even_weights, subset_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -155,16 +155,16 @@ def _references(
         if counts[number]:
             held = (none_if_nan(float(clean[number])), none_if_nan(float(blind[number])))
             both = np.flatnonzero(used & ~np.isnan(of_clean) & (conditions.of_trial == number)) if again else ()
-            floor = _floor(again, name, np.asarray(both), subset) if again and severity and len(both) else math.nan
+            floor = _floor(again, trials, name, np.asarray(both)) if again and severity and len(both) else math.nan
             counted = int(counts[number]), int(relabelled[number])
             yield PairedReference(model, group, severity, name, *held, *counted, none_if_nan(floor))
 
 
-def _floor(again: AskedAgain, metric: str, rows: Codes, subset: Codes) -> float:
-    """Return the noise floor of a mean over subsets, less the clean one, on these trials."""
-    _, place, sizes = np.unique(subset[rows], return_inverse=True, return_counts=True)
-    weights: Numbers = 1 / (len(sizes) * sizes[place])
-    return again.floor_from_clean(micro_mae.name if metric == macro_mae.name else metric, rows, weights)
+def _floor(again: AskedAgain, trials: TrialTable, metric: str, rows: Codes) -> float:
+    """Return the noise floor of a number on these trials, less the clean one; the error is a mean over subsets."""
+    if metric == macro_mae.name:
+        return again.floor_from_clean(micro_mae.name, rows, subset_weights(trials, rows))
+    return again.floor_from_clean(metric, rows, even_weights(rows))
 
 
 def _means(values: Numbers, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:

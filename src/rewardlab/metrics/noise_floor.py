@@ -45,10 +45,9 @@ class AskedAgain:
         shared = np.bincount(clean, weights, minlength=len(self.clean))
         return self._floor(metric, (rows, weights), (np.flatnonzero(shared), shared[shared > 0]))
 
-    def floor_between(self, metric: str, a: Codes, b: Codes) -> float:
-        """Return the noise floor of the difference of the means over these trials and over those."""
-        parts = [(rows, np.full(len(rows), 1 / max(len(rows), 1))) for rows in (a, b)]
-        return self._floor(metric, *parts)
+    def floor_between(self, metric: str, a: Codes, b: Codes, weights: Numbers) -> float:
+        """Return the noise floor of the difference of a weighted mean over these trials and over those."""
+        return self._floor(metric, (a, weights), (b, weights))
 
     def _floor(self, metric: str, *sums: tuple[Codes, Numbers]) -> float:
         """Return the difference that 95 % of such differences stay below if only the asking differs."""
@@ -91,6 +90,17 @@ def asked_again(first: TrialTable, repeats: TrialTable, repeated: Collection[str
     return AskedAgain(
         by_metric, variance(*levels), _changed(every, owner, np.where(alike, levels[0], np.nan)), _clean_rows(first)
     )
+
+
+def even_weights(rows: Codes) -> Numbers:
+    """Return the weights of a mean over trials."""
+    return np.full(len(rows), 1 / max(len(rows), 1))
+
+
+def subset_weights(trials: TrialTable, rows: Codes) -> Numbers:
+    """Return the weights of a mean over subsets of the mean in each."""
+    _, place, sizes = np.unique(trials.codes("subset")[0][rows], return_inverse=True, return_counts=True)
+    return np.asarray(1 / (max(len(sizes), 1) * sizes[place]), np.float64)
 
 
 def level_noise(asked: AskedAgain, trials: TrialTable, rows: Codes, draws: Draws) -> tuple[float, MetricEstimate]:

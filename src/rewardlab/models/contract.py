@@ -72,7 +72,7 @@ class RewardModel(Protocol):
         """Return one Score or Failure per episode, in order."""
 
 
-# Which asking of the same question this is, 0 the first time; what keeps answers by their question must tell them apart.
+# Which asking of the same question this is, 0 the first time; what keeps answers by their question tells them apart.
 ASKING: ContextVar[int] = ContextVar("asking", default=0)
 
 

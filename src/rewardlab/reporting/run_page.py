@@ -213,6 +213,7 @@ def _number_at(summary: Summary, model: str, group: str, severity: int, metric: 
     held = summary.paired_reference_of(model, group, severity, metric.name)
     references = [f"clean {format_number(held.clean)}"] if held.severity and held.clean is not None else []
     references += [f"constant {format_number(held.blind)}"] if held.relabelled else []
+    references += [f"noise {format_number(held.noise_floor)}"] if held.noise_floor is not None else []
     shown = ", ".join(references) if row.value is not None else ""
     return replace(_number(row, metric, held.blind if held.relabelled else None), held_against=shown)
 
