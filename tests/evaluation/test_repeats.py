@@ -11,9 +11,12 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
+from rewardlab.data import open_dataset
+from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.evaluation.compare import compare_runs, finding
 from rewardlab.evaluation.findings import verdict
 from rewardlab.evaluation.summary import load_summary
-from rewardlab.models import name_model
+from rewardlab.models import load_model, name_model
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.terminal_summary import drop_lines
 from tests.conftest import ROWS
@@ -113,11 +116,33 @@ def test_a_drop_below_the_noise_floor_is_no_drop(tiny_data: Path, tmp_path: Path
     assert "so this is no drop" in " ".join(drop_lines(summary))
 
 
+def test_models_that_are_compared_differ_by_more_than_their_noise_or_not_at_all(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    with chat_server(wavering) as server:
+        assert stress(server, tiny_data, tmp_path / "once") == 0
+        server.asked.clear()
+        assert stress(server, tiny_data, tmp_path / "thrice", "--repeats", "3") == 0
+        judge = server.model()
+    once, thrice = Run(tmp_path / "once"), Run(tmp_path / "thrice")
+    noisy = compare_runs(thrice, thrice, judge, "oracle")
+    errors = [test for test in noisy.tests if test.metric == "micro_mae" and test.group == "clean"]
+    assert [test.noise_floor for test in errors] == [pytest.approx(1.96 * np.sqrt(1 / 3 / 5), rel=1e-3)]
+    assert "noise floor 0.51" in finding(noisy, errors[0])
+    assert all(test.better is None for test in noisy.tests if abs(test.paired.difference) <= test.noise_floor)
+    unknown = compare_runs(once, thrice, judge, "oracle")
+    assert all(np.isnan(test.noise_floor) for test in unknown.tests)
+    assert [test.gap for test in unknown.tests] == [test.gap for test in noisy.tests]
+
+
 def test_a_model_that_always_answers_alike_costs_nothing_more(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     names = ("pocket", "ensemble:pocket,length", "normalise:pocket", "prefixes:motion", "constant")
     assert all(name_model(name).deterministic for name in names)
+    clips = [sample_frames(episode, frame_policy("uniform:4")) for episode in open_dataset(str(tiny_data)).episodes]
+    pocket = load_model("pocket")
+    assert pocket.score(clips) == pocket.score(clips)
     assert not name_model("openai:judge@http://127.0.0.1:1/v1").deterministic
     few = ["--perturbations", "none", "--engine", "local", "--no-controls"]
     assert main(["stress", "length", str(tiny_data), "--out", str(tmp_path / "run"), "--repeats", "5", *few]) == 0

@@ -28,7 +28,7 @@ from rewardlab.evaluation.findings import (
 from rewardlab.evaluation.measurements import measurements, paired_reference
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
-from rewardlab.metrics.noise_floor import asked_again
+from rewardlab.metrics.noise_floor import asked_again, split_repeats
 from rewardlab.models.vlm import UNREADABLE
 
 
@@ -63,9 +63,7 @@ def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
 
 
 def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
-    repeats = None if record.plan.repeats == 1 else TrialTable(table.where(table.number("repeat") >= 1).arrow)
-    if repeats is not None:
-        table = TrialTable(table.where(np.isnan(table.number("repeat"))).arrow)
+    table, repeats = split_repeats(table) if record.plan.repeats > 1 else (table, None)
     trials = with_clusters(with_clean_answers(table))
     again = None if repeats is None else asked_again(trials, repeats, record.plan.repeated)
     clusters = int(clusters_of(trials).max(initial=-1)) + 1

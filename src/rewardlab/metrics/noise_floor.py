@@ -43,21 +43,35 @@ class AskedAgain:
         if (clean < 0).any():
             return math.nan
         shared = np.bincount(clean, weights, minlength=len(self.clean))
-        return self._floor(metric, (rows, weights), (np.flatnonzero(shared), shared[shared > 0]))
+        there: Codes = np.flatnonzero(shared).astype(np.int64)
+        return self._floor(metric, (rows, weights), (there, shared[there]))
 
     def floor_between(self, metric: str, a: Codes, b: Codes, weights: Numbers) -> float:
         """Return the noise floor of the difference of a weighted mean over these trials and over those."""
         return self._floor(metric, (a, weights), (b, weights))
 
     def _floor(self, metric: str, *sums: tuple[Codes, Numbers]) -> float:
-        """Return the difference that 95 % of such differences stay below if only the asking differs."""
-        found = 0.0
-        for rows, weights in sums:
-            known = self.variance[metric][rows]
-            if not len(known) or np.isnan(known).all():
-                return math.nan
-            found += float((weights**2 * np.where(np.isnan(known), np.nanmean(known), known)).sum())
-        return _COVERED * math.sqrt(found)
+        return noise_floor(*((self.variance[metric][rows], weights) for rows, weights in sums))
+
+
+def noise_floor(*sums: tuple[Numbers, Numbers]) -> float:
+    """Return the difference that 95 % of such differences stay below if only the asking differs.
+
+    Each sum has the variances of its terms between askings (nan: unknown, taken at the mean of the others) and their
+    weights. It is nan where all variances of a sum are unknown.
+    """
+    found = 0.0
+    for variance, weights in sums:
+        if not len(variance) or np.isnan(variance).all():
+            return math.nan
+        found += float((weights**2 * np.where(np.isnan(variance), np.nanmean(variance), variance)).sum())
+    return _COVERED * math.sqrt(found)
+
+
+def split_repeats(trials: TrialTable) -> tuple[TrialTable, TrialTable]:
+    """Return the trials as they were asked first, and those that ask the same again, as tables of their own."""
+    again = trials.number("repeat") >= 1
+    return TrialTable(trials.where(~again).arrow), TrialTable(trials.where(again).arrow)
 
 
 def asked_again(first: TrialTable, repeats: TrialTable, repeated: Collection[str]) -> AskedAgain:
