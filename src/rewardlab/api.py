@@ -1,6 +1,7 @@
 """`stress`, `bench`, `attack`, `collect`: what joins two features."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,6 +16,7 @@ from rewardlab.core.settings import (
     Limit,
     Names,
     Perturbations,
+    Repeats,
     RunFolder,
     Scoring,
     Seed,
@@ -56,6 +58,7 @@ def stress(
     accuracy_threshold: Annotated[
         float, Help("success accuracy below which a model counts as unreliable", more=True)
     ] = 0.70,
+    repeats: Repeats = 1,
     stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
@@ -74,6 +77,7 @@ def stress(
     Examples:
         rewardlab stress pocket sample
         rewardlab stress pocket my_model:Reward data/rollouts --perturbations visual,temporal --limit 50
+        rewardlab stress openai:MODEL@URL sample --repeats 3
     """
     plan = stress_plan(locals())
     from rewardlab.evaluation.evaluate import evaluate
@@ -108,6 +112,7 @@ def bench(
     preferences: Annotated[
         int, Help("also ask which of two clips is better, N pairs of one instruction: people's first, then by level")
     ] = 0,
+    repeats: Repeats = 1,
     stages: Stages = False,
     seed: Seed = 0,
     limit: Limit = None,
@@ -139,12 +144,18 @@ def bench(
 def bench_plan(given: Mapping[str, Any]) -> "evaluation_plan.Plan":
     """Return the plan of `bench` with these arguments; its groups may be given flat."""
     from rewardlab.evaluation.plan import make_plan
+    from rewardlab.metrics.contract import COVERED_END, HIDDEN_FROM
 
     arguments = all_arguments(bench, given)
     changes: dict[str, Any] = {"data": choose_split(str(arguments["data"]), arguments["split"])}
     if arguments["grounding"]:
         changes |= {"perturbations": ("instruction_swap",), "severities": SEVERITIES[1:]}
-    return make_plan("bench", bench, arguments, **changes)
+    plan = make_plan("bench", bench, arguments, **changes)
+    if not any(model.abstains for model in plan.models):
+        return plan
+    shown = tuple(name for name in plan.perturbations if name != "none")  # recall needs clips that do not show the end
+    severities = plan.severities if shown else tuple(range(HIDDEN_FROM, SEVERITIES[-1] + 1))
+    return replace(plan, perturbations=(*shown, COVERED_END), severities=severities)
 
 
 def attack(

@@ -51,7 +51,7 @@ class Run:
     def __repr__(self) -> str:
         try:
             record = self.record
-            done = len(self.trials(("id", "status")))
+            done = len(self.trials(("id", "status"), repeats=True))
             what = f"{record.kind} of {', '.join(record.evaluated)}, {done:,} of {record.trials:,} trials"
         except (RunError, OSError) as error:
             what = str(error)
@@ -84,19 +84,25 @@ class Run:
         """Return the Parquet parts written so far."""
         return sorted((self.folder / "trials").glob("*.parquet"))
 
-    def trials(self, columns: Sequence[str] = TRIAL_COLUMNS) -> TrialTable:
+    def trials(self, columns: Sequence[str] = TRIAL_COLUMNS, *, repeats: bool = False) -> TrialTable:
         """Return every trial once, ordered by id, so that no result depends on the order of work.
+
+        Where `--repeats` asked the same again, those answers are left out but with `repeats`: they are no further
+        episodes, and only the noise floor is made of them.
 
         `run.trials().to_pandas()` and `polars.DataFrame(run.trials())` are tables; docs/reference/trials.md says what
         each column is. A part that is damaged, or holds what the plan cannot have made, is refused. With `columns`,
         among them `id` and `status`, only those are kept in memory: what models said in words can be most of a run.
         """
         record, parts = self.record, self.parts()
-        tables = (read_part(path, record).select(columns) for path in parts)
+        kept = dict.fromkeys((*columns, *(("repeat",) if record.plan.repeats > 1 else ())))
+        tables = (read_part(path, record).select(list(kept)) for path in parts)
         table = join_parts(tables) if parts else trial_schema().empty_table()
         if table.num_rows > record.trials:
             raise RunError(f"{self.folder} holds {table.num_rows:,} trials, but its plan has {record.trials:,}")
-        return TrialTable(table)
+        if parts and record.plan.repeats > 1 and not repeats:
+            table = table.filter(table["repeat"].is_null()).combine_chunks()
+        return TrialTable(table.select(list(columns)) if parts else table)
 
     def trials_called(self, ids: Collection[str]) -> list[Trial]:
         """Return the trials of these ids with everything that they hold, ordered by id; the others are not kept."""
@@ -122,7 +128,7 @@ class Run:
         found, digest = self.stored_summary()
         if found is None:
             raise RunError(f"{self.folder} has no {SUMMARY}: finish the run, its command goes on")
-        if digest != trials_digest(self.trials()):
+        if digest != trials_digest(self.trials(repeats=True)):
             raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
         return found
 

@@ -66,6 +66,8 @@ class RunPlan:
     accuracy_threshold: float
     data_digest: str
     graded: bool = False  # names of perturbations may state fractional severities
+    repeats: int = 1  # how often each question is asked
+    repeated: tuple[str, ...] = ()  # the models that are asked so often; the others always answer alike
 
 
 @dataclass(frozen=True)
@@ -138,6 +140,8 @@ def _plan(plan: Mapping[str, Any], settings: Mapping[str, Any], evaluated: objec
         "accuracy_threshold": plan.get("accuracy_threshold"),
         "data_digest": plan.get("data_digest", ""),
         "graded": plan.get("kind") == "attack",
+        "repeats": plan.get("repeats", 1),
+        "repeated": plan.get("repeated", []),
     }
 
 
@@ -148,6 +152,8 @@ def _check(record: RunRecord) -> None:
         raise ValueError(f"plan.severities must be among 0, 1, 2, 3, 4, got {wrong[0]}")
     if not 0 <= plan.accuracy_threshold <= 1:
         raise ValueError(f"plan.accuracy_threshold must be from 0 to 1, got {plan.accuracy_threshold}")
+    if plan.repeats < 1 or not set(plan.repeated) <= set(plan.models):
+        raise ValueError("plan.repeats must be 1 or more, and plan.repeated name models of the plan")
     if not record.evaluated or not set(record.evaluated) <= set(plan.models):
         raise ValueError("evaluated must name one or more of the models of the plan")
     taken = [name for model, name in record.names.items() if name != model and name in plan.models]
@@ -160,13 +166,14 @@ def _check(record: RunRecord) -> None:
 # Differences between a plan and the plan of the run that is already in the folder.
 
 _PLAN_PHRASES = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
+_ABSENT: Mapping[str, Any] = {"repeats": 1, "repeated": []}  # what a plan without the key means
 _MAX_TEXT = 60
 
 
 def plan_differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     """Yield each setting of two plans, as JSON holds them, with its old and its new value where they differ."""
     for key in _changed(old, new):
-        before, now = old.get(key), new.get(key)
+        before, now = (plan.get(key, _ABSENT.get(key)) for plan in (old, new))
         if isinstance(before, dict) and isinstance(now, dict):
             yield from (_member(_PLAN_PHRASES.get(key, key), name, before, now) for name in _changed(before, now))
         elif key == "data_digest":
@@ -197,7 +204,7 @@ def _text(value: Any) -> str:
 _REQUIRED = ("id", "episode", "video", "subset", "task", "instruction", "shown", "frames_hash")
 _RANGES = {  # of numbers that are not null
     ("from 1 to 5", 1, 5): ("level", "truth_level", "uncalibrated_level"),
-    ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability"),
+    ("from 0 to 1", 0, 1): ("set_coverage", "guard_risk", "guard_success_probability", "abstention_probability"),
     ("0 or more", 0, 1e15): (
         *("disagreement", "skipped_members", "input_tokens", "output_tokens", "cost"),
         *("failure_frame", "truth_failure_frame"),
@@ -240,6 +247,8 @@ def _value_rules(table: "pyarrow.Table", plan: RunPlan) -> Iterator[Rule]:
     for column, value in (("category", CLEAN), ("severity", 0)):
         yield column, f"{value} if and only if the episode is clean", pc.equal(clean, pc.equal(table[column], value))
     there = {column: pc.is_valid(table[column]) for column in ("level", "guard_decision", "guard_risk", "seconds")}
+    again = pc.greater_equal(table["repeat"], 1), pc.less(table["repeat"], plan.repeats)
+    yield "repeat", f"missing, or from 1 to {plan.repeats - 1}", pc.fill_null(pc.and_(*again), True)
     scored = pc.equal(table["status"], "scored")
     yield "level", "present if and only if the trial is scored", pc.equal(scored, there["level"])
     guarded = pc.equal(there["guard_decision"], there["guard_risk"])

@@ -386,6 +386,9 @@ Perturbations = Annotated[
     ),
 ]
 Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
+Repeats = Annotated[
+    int, Help("ask each model K times about each trial: differences below its noise floor are none", "K")
+]
 RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]
 
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rewardlab.core.records import meaning, record_from_json, record_to_json, without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 4  # of summary.json; raised when a field is added, or changes its name or its meaning
+SCHEMA = 5  # of summary.json; raised when a field is added, or changes its name or its meaning
 PIXEL_CONTROLS = ("motion", "end-motion", "change")  # they see how much pixels change, and nothing else
 CONTROL_ORDER = ("constant", "random", "length", *PIXEL_CONTROLS, "oracle")
 _MODEL_NAME_FIELDS = ("model", "control", "reference")  # fields of the records below
@@ -46,6 +46,10 @@ class PairedReference:
     blind: float | None = meaning("the metric of the best constant level on these trials")
     trials: int = meaning("trials from which the metric is computed")
     relabelled: int = meaning("those of them whose true label the perturbation changed")
+    noise_floor: float | None = meaning(
+        "what asking again alone can make of the difference from `clean`: 95 % of such differences are smaller; "
+        "null without --repeats"
+    )
 
 
 @dataclass(frozen=True)
@@ -86,7 +90,10 @@ class ControlCheck:
     p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")
-    conclusion: Conclusion = meaning("the conclusion at the 5 % level")
+    conclusion: Conclusion = meaning("the conclusion at the 5 % level; a gain below the noise floor supports none")
+    noise_floor: float | None = meaning(
+        "what asking again alone can make of the gain: 95 % of such differences are smaller; null without --repeats"
+    )
 
 
 @dataclass(frozen=True)
@@ -110,6 +117,14 @@ class AccuracyDrop:
     clusters: int = meaning("clusters of the bootstrap behind them")
     minimum_detectable_drop: float | None = meaning("the true drop that this test finds with a power of 80 %")
     note: str = meaning("the minimum detectable drop as a sentence")
+    noise_floor: float | None = meaning(
+        "what asking again alone can make of the drop: 95 % of such differences are smaller; null without --repeats"
+    )
+
+    @property
+    def is_noise(self) -> bool:
+        """Tell whether asking again alone can make such a difference, so that it is no drop."""
+        return self.noise_floor is not None and abs(self.drop) <= self.noise_floor
 
 
 @dataclass(frozen=True)
@@ -195,6 +210,23 @@ class RankStability:
 
 
 @dataclass(frozen=True)
+class ModelNoise:
+    """How far the answers of a model move when the same is asked again; the first answer is the one that counts."""
+
+    model: str = meaning("the model's name")
+    askings: int = meaning("how often each trial was asked; 1 for a model that always answers alike")
+    deterministic: bool = meaning("true where the model always answers alike, so that its noise is 0 without asking")
+    level_deviation: float | None = meaning("standard deviation of the level between askings of a trial; null: unknown")
+    changed: float | None = meaning("share of pairs of askings with different rounded levels; null: unknown")
+    low: float | None = meaning("lower end of its 95 % interval")
+    high: float | None = meaning("upper end of its 95 % interval")
+    scored: int = meaning("trials with a level in two askings or more; of a deterministic model, in one")
+    asked: int = meaning("trials that were asked")
+    success_accuracy: float | None = meaning("noise floor between two askings of all clean episodes; null: unknown")
+    macro_mae: float | None = meaning("the same of the mean absolute error, averaged over subsets")
+
+
+@dataclass(frozen=True)
 class OutcomeCounts:
     """The trials of a model by outcome."""
 
@@ -203,6 +235,7 @@ class OutcomeCounts:
     failed: int = meaning("trials without a score because the model failed")
     dropped: int = meaning("trials that were not scored because the perturbation does not apply")
     unreadable: int = meaning("failed trials whose answer could not be parsed")
+    abstained: int = meaning("failed trials whose answer is that the clip does not show what is asked")
 
 
 @dataclass(frozen=True)
@@ -265,6 +298,7 @@ class Summary:
     calibration_nulls: tuple[CalibrationNull, ...] = meaning("calibration over severity, with its null range")
     robustness: tuple[CorruptionRobustness, ...] = meaning("corruption errors of every model")
     rank_stability: tuple[RankStability, ...] = meaning("how each category reorders the models")
+    noise: tuple[ModelNoise, ...] = meaning("the noise floor of every model; empty without --repeats")
     counts: tuple[OutcomeCounts, ...] = meaning("trials of every model by outcome")
     bootstrap: Bootstrap = meaning("how the intervals were made")
 
@@ -308,7 +342,7 @@ class Summary:
 
     def paired_reference_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
         """Return the baselines of a measurement; an empty record if there are none."""
-        empty = PairedReference(model, group, severity, metric, None, None, 0, 0)
+        empty = PairedReference(model, group, severity, metric, None, None, 0, 0, None)
         return self._paired_references.get((model, group, severity, metric), empty)
 
     @cached_property
@@ -370,7 +404,11 @@ class Summary:
 
     def outcomes(self, model: str) -> OutcomeCounts:
         """Return the trials of a model by outcome."""
-        return next((c for c in self.counts if c.model == model), OutcomeCounts(model, 0, 0, 0, 0))
+        return next((c for c in self.counts if c.model == model), OutcomeCounts(model, 0, 0, 0, 0, 0))
+
+    def noise_of(self, model: str) -> ModelNoise | None:
+        """Return the noise floor of a model; None where nothing was asked again."""
+        return next((noise for noise in self.noise if noise.model == model), None)
 
     @cached_property
     def _groups(self) -> dict[str, None]:

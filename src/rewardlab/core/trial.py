@@ -68,6 +68,8 @@ class ScoreInfo:
     failure_probabilities: dict[str, float] = field(default_factory=dict, hash=False)  # of every cause, and of `none`
     failure_frame: int | None = None  # number of the shown frame, from 0, at which the model says that it failed
     failure_text: str | None = None  # what a language model said when it was asked why
+    abstained: bool | None = None  # whether it answered that the clip does not show it; None where it could not
+    abstention_probability: float | None = None  # that it would answer so
     guard: GuardVerdict | None = None
 
 
@@ -212,6 +214,8 @@ def checked_info(info: object) -> ScoreInfo:
         {_cause_or_none(name) or "": p for name, p in _numbers("failure_probabilities", probs, 0, 1).items()},
         _count_or_none("failure_frame", info.failure_frame),
         _text_or_none(info.failure_text),
+        _flag_or_none("abstained", info.abstained),
+        _number_or_none("abstention_probability", info.abstention_probability, 0, 1),
         None if info.guard is None else _checked_verdict(info.guard),
     )
 
@@ -373,6 +377,7 @@ class Trial:
     truth_stages: tuple[int, ...] | None = None  # stage after stage, at each frame shown: done (1) or not (0)
     truth_failure_cause: str | None = None  # why the rollout failed
     truth_failure_frame: int | None = None  # number of the shown frame, from 0, from which on that can be seen
+    repeat: int | None = None  # 1, 2, ...: the same question asked again, for the noise floor; missing the first time
     info: ScoreInfo = ScoreInfo()
 
 

@@ -285,11 +285,13 @@ OPTIONAL_COLUMNS = (
     "perspective",
     "truth_failure_cause",
     "truth_failure_frame",
+    "repeat",
     *INFO_COLUMNS,
 )  # that runs of earlier versions may lack
 TRIAL_COLUMNS = (*(f.name for f in fields(Trial) if f.name != "info"), *INFO_COLUMNS)
 # What metrics read. What models said in words can be most of a run.
-METRIC_COLUMNS = tuple(name for name in TRIAL_COLUMNS if name not in ("raw", "traceback", *INFO_COLUMNS))
+_NOT_READ = {"raw", "traceback", *INFO_COLUMNS} - {"abstained"}
+METRIC_COLUMNS = tuple(name for name in TRIAL_COLUMNS if name not in _NOT_READ)
 
 
 def trial_schema() -> "pyarrow.Schema":
@@ -301,7 +303,8 @@ def trial_schema() -> "pyarrow.Schema":
         "severity": pa.int8(),
         "seed": pa.int64(),
         "truth_level": pa.int8(),
-        **dict.fromkeys(("truth_success", "unfamiliar"), pa.bool_()),
+        **dict.fromkeys(("truth_success", "unfamiliar", "abstained"), pa.bool_()),
+        "repeat": pa.int16(),
         "truth_progress": numbers,
         "truth_stages": pa.list_(pa.int8()),
         "shown": pa.list_(pa.int32()),
@@ -320,6 +323,7 @@ def trial_schema() -> "pyarrow.Schema":
         **dict.fromkeys(("set_coverage", "novelty", "training_distance", "distance_limit"), pa.float64()),
         **dict.fromkeys(("disagreement", "uncalibrated_level"), pa.float64()),
         **dict.fromkeys(("cost", "log_probability", "guard_risk", "guard_success_probability"), pa.float64()),
+        "abstention_probability": pa.float64(),
     }
     return pa.schema([(name, types.get(name, pa.string())) for name in TRIAL_COLUMNS])
 

@@ -89,7 +89,7 @@ class AnswerCounts:
     texts: int = meaning("answers that are a text")
     unread: int = meaning("texts in which rewardlab reads no level")
     unread_by_helm: int = meaning("texts in which HELM reads no number")
-    missing: int = meaning("episodes without an answer")
+    missing: int = meaning("episodes without an answer, or of which the model said that it cannot tell")
 
 
 @dataclass(frozen=True)

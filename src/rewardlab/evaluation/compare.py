@@ -19,6 +19,7 @@ from rewardlab.metrics.accuracy import success_accuracy
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.contract import Metric, answered
 from rewardlab.metrics.estimates import clusters_of, with_clusters
+from rewardlab.metrics.noise_floor import asked_again, noise_floor, split_repeats
 from rewardlab.metrics.paired_differences import PairedDifference, exact_mcnemar, holm, paired_metric
 
 DRAWS = 10_000
@@ -57,11 +58,12 @@ class PairedTest:
     episodes: int
     tasks: int
     mcnemar: float  # exact, for success on clean episodes only: it takes trials as independent; else nan
+    noise_floor: float  # the difference that asking both again alone can make; nan where it is unknown
 
     @property
     def better(self) -> str | None:
         """Return which of the two is better, None where no difference can be claimed."""
-        if math.isnan(self.p_holm) or self.p_holm >= SIGNIFICANT:
+        if math.isnan(self.p_holm) or self.p_holm >= SIGNIFICANT or abs(self.paired.difference) <= self.noise_floor:
             return None
         return "a" if (self.paired.difference > 0) == (METRICS[self.metric].better == "higher") else "b"
 
@@ -98,7 +100,7 @@ class SharedTrials:
 
 def compare_runs(run_a: Run, run_b: Run, model_a: str, model_b: str, draws: int = DRAWS, seed: int = 0) -> Comparison:
     """Compare a model of one run with a model of another, or of the same, on the trials that both scored."""
-    trials = {run: run.trials(METRIC_COLUMNS) for run in {run_a, run_b}}
+    trials = {run: _with_noise(run) for run in {run_a, run_b}}
     shared = _common(_of_model(run_a, trials[run_a], model_a), _of_model(run_b, trials[run_b], model_b))
     if not len(shared.a):
         raise RunError(
@@ -125,6 +127,7 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     p = format_p_value(test.p_holm, test.paired.p_at_floor)
     basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
     basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
+    basis += "" if math.isnan(test.noise_floor) else f", noise floor {test.noise_floor:.2f}"
     metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
     if math.isnan(difference):
         why = "it is undefined for at least one of them"
@@ -135,6 +138,30 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     ends = sorted(abs(end) for end in (low, high))
     size = f"{metric.title} {metric.better} by {abs(difference):.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
     return f"{better} is better than {worse} {where}: {size}, {basis}"
+
+
+_NOISE = "noise of "  # before the name of a metric: the column with its variance between askings
+
+
+def _with_noise(run: Run) -> TrialTable:
+    """Return the trials of a run; where they were asked several times, with what that tells of each."""
+    repeats = run.record.plan.repeats > 1
+    trials = run.trials(METRIC_COLUMNS, repeats=repeats)
+    if not repeats:
+        return trials
+    first, again = split_repeats(trials)
+    for name, variance in asked_again(first, again, run.record.plan.repeated).variance.items():
+        first = first.with_column(_NOISE + name, variance)
+    return first
+
+
+def _noise_floor(a: TrialTable, b: TrialTable, metric: Metric) -> float:
+    """Return what asking again can make of the difference on the same trials; nan where one was asked only once."""
+    column = _NOISE + metric.name
+    if not all(column in trials.source.column_names for trials in (a, b)):
+        return math.nan
+    weights = np.full(len(a), 1 / max(len(a), 1))
+    return noise_floor(*((trials.number(column), weights) for trials in (a, b)))
 
 
 def _of_model(run: Run, trials: TrialTable, model: str) -> TrialTable:
@@ -202,7 +229,8 @@ def _paired_test(shared: SharedTrials, group: str, mask: Mask, metric: Metric, d
         right_a, right_b = metric.values(a), metric.values(b)
         exact = exact_mcnemar(int((right_a > right_b).sum()), int((right_b > right_a).sum()))
     episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))
-    return PairedTest(group, metric.name, paired_metric(metric, a, b, draws), math.nan, episodes, tasks, exact)
+    paired, floor = paired_metric(metric, a, b, draws), _noise_floor(a, b, metric)
+    return PairedTest(group, metric.name, paired, math.nan, episodes, tasks, exact, floor)
 
 
 def _counted(count: int, noun: str) -> str:

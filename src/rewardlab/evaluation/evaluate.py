@@ -97,7 +97,7 @@ def evaluate(plan: Plan) -> Run:
     run = start_scoring(plan, context, contents)
     with locked(run.folder):
         keep_names(run, plan, context)
-        trials = run.trials(FORECAST_COLUMNS) if run.parts() else None
+        trials = run.trials(FORECAST_COLUMNS, repeats=True) if run.parts() else None
         told = forecast(run.folder, trials, plan, context, _workers(plan, context) or os.cpu_count() or 1)
         if not plan.execution.quiet:
             print(one_line(told.sentence), file=sys.stderr, flush=True)
@@ -132,7 +132,7 @@ def forecast_run(plan: Plan) -> RunForecast:
     """Return what the plan would ask and what that takes, as far as is known; nothing is scored or written."""
     contents, context = open_plan(plan)
     run = open_run(_folder(plan, context, _identity(plan, context, contents)))
-    trials = run.trials(FORECAST_COLUMNS) if run.parts() else None  # the folder need not be there yet
+    trials = run.trials(FORECAST_COLUMNS, repeats=True) if run.parts() else None  # the folder need not be there yet
     return forecast(run.folder, trials, plan, context, _workers(plan, context) or os.cpu_count() or 1)
 
 
@@ -184,6 +184,7 @@ def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
         plan.seed,
         plan.scoring.batch_size,
         evaluated=tuple(dict.fromkeys(first[model.fingerprint].name for model in plan.models)),
+        repeats=plan.repeats,
     )
     _ = context.policy, context.perturbations  # a wrong name is said now, not by every worker
     return context
@@ -203,7 +204,8 @@ def start_scoring(
     """
     with loading(f"reading the videos of {plan.data}", quiet=plan.execution.quiet):
         identity = _identity(plan, context, contents) | dict(more_identity or {})
-    each = trials_per_episode or len(conditions(context, plan.severities)) * len(context.models)
+    askings = sum(map(context.askings, context.models.values()))
+    each = trials_per_episode or len(conditions(context, plan.severities)) * askings
     evaluated = {name: context.models[name] for name in context.evaluated}
     record: dict[str, object] = {
         "kind": plan.kind,
@@ -234,6 +236,9 @@ def _identity(plan: Plan, context: ScoringContext, contents: Contents) -> dict[s
     fingerprints = {name: model.fingerprint for name, model in context.models.items()}
     identity = {key: list(value) if isinstance(value := vars(plan)[key], tuple) else value for key in _IDENTITY}
     identity |= {"models": fingerprints, "data_digest": data, "definitions": definitions}
+    if plan.repeats > 1:
+        again = [name for name, model in context.models.items() if context.askings(model) > 1]
+        identity |= {"repeats": plan.repeats, "repeated": again}
     return identity | ({"kind": plan.kind} if plan.kind != "stress" else {})
 
 
@@ -280,7 +285,7 @@ def score_jobs(
                     writer.add(trials)
                     if trials:
                         take(trials)
-                        wrong = [trial for trial in trials if trial.status == "failed"]
+                        wrong = [trial for trial in trials if trial.status == "failed" and not trial.info.abstained]
                         failed += len(wrong)
                         progress.step(progress.done + len(trials), note)
                         if wrong and plan.scoring.fail_fast:

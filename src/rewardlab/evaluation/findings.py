@@ -18,6 +18,7 @@ from rewardlab.core.summary import (
     ControlCheck,
     CorruptionRobustness,
     Measurement,
+    ModelNoise,
     RankStability,
     SeverityThreshold,
     Summary,
@@ -34,6 +35,7 @@ from rewardlab.metrics.calibration import null_band, null_quantiles, reliability
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import clusters_of
+from rewardlab.metrics.noise_floor import AskedAgain, even_weights, level_noise, subset_weights
 from rewardlab.metrics.paired_differences import (
     Column,
     PairedDifference,
@@ -133,11 +135,23 @@ def certifiable_categories(trials: TrialTable, accuracy_threshold: float) -> tup
     return tuple(found)
 
 
-def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[ControlCheck, ...]:
+def control_checks(
+    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: AskedAgain | None = None
+) -> tuple[ControlCheck, ...]:
     """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all.
 
     And whether its success AUC within source is higher, on clean episodes, where there are successes and failures.
+    A gain that is no larger than what asking again can make supports nothing.
     """
+    rows = align_models(trials, np.arange(len(trials), dtype=np.float64))
+
+    def floor(model: str, control: str, where: str, metric: str) -> float:
+        if again is None or metric != micro_mae.name:
+            return math.nan
+        both = ~np.isnan(aligned.values[model] + aligned.values[control]) & (aligned.clean | (where != "clean"))
+        ours, theirs = (rows.values[name][both].astype(np.int64) for name in (model, control))
+        return again.floor_between(metric, ours, theirs, even_weights(ours))
+
     aligned = align_models(trials, values_of(trials, micro_mae.name))
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
     controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
@@ -164,7 +178,8 @@ def control_checks(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -
             where=where,
             metric=metric,
             gain=none_if_nan(paired.difference),
-            conclusion=_conclusion(paired.difference, p),
+            conclusion=_conclusion(paired.difference, p, noise := floor(model, control, where, metric)),
+            noise_floor=none_if_nan(noise),
             **_test_fields(paired, p),
         )
         for (model, control, where, metric, paired), p in zip([*by_error, *by_auc], corrected, strict=True)
@@ -179,8 +194,8 @@ def _paired_auc(clean: TrialTable, model: str, control: str, draws: Draws) -> Pa
     return paired_metric(success_auc_within_subset, of_model.take(ours), of_control.take(theirs), draws)
 
 
-def _conclusion(gain: float, p: float) -> Conclusion:
-    if math.isnan(p) or p >= SIGNIFICANT:
+def _conclusion(gain: float, p: float, noise: float) -> Conclusion:
+    if math.isnan(p) or p >= SIGNIFICANT or abs(gain) <= noise:
         return "cannot tell"
     return "beats" if gain > 0 else "does not beat"
 
@@ -192,7 +207,9 @@ def _test_fields(paired: PairedDifference, p_holm: float) -> dict[str, Any]:
     return {name: none_if_nan(number) for name, number in numbers.items()} | counts
 
 
-def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[AccuracyDrop, ...]:
+def drops(
+    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: AskedAgain | None = None
+) -> tuple[AccuracyDrop, ...]:
     """Return, per evaluated model and category, the paired drop of success accuracy from clean to the highest severity.
 
     Only trials that keep the label count. Holm's family is all of them; each says which drop could have been seen.
@@ -204,18 +221,25 @@ def drops(trials: TrialTable, draws: Draws, evaluated: Sequence[str]) -> tuple[A
     severity = trials.number("severity")
     highest = severity.max(initial=0)
     usable = (severity == highest) & ~np.isnan(before + after)
-    tests: list[tuple[str, str, int, PairedDifference]] = []
+    tests: list[tuple[str, str, int, float, PairedDifference]] = []
     for name in evaluated:
         for group in CATEGORIES:
             mask = trials.matches("model", name) & trials.matches("category", group) & usable
             if mask.any():
                 episodes = len(np.unique(trials.codes("episode")[0][mask]))
-                tests.append((name, group, episodes, paired_means(before[mask], after[mask], cluster[mask], draws)))
+                rows = np.flatnonzero(mask)
+                noise = math.nan
+                if again is not None:
+                    noise = again.floor_from_clean(success_accuracy.name, rows, even_weights(rows))
+                paired = paired_means(before[mask], after[mask], cluster[mask], draws)
+                tests.append((name, group, episodes, noise, paired))
     corrected = holm([paired.p for *_, paired in tests])
     return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected, strict=True))
 
 
-def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p: float, severity: int) -> AccuracyDrop:
+def _drop(
+    model: str, category: str, episodes: int, noise: float, paired: PairedDifference, p: float, severity: int
+) -> AccuracyDrop:
     # A model that never flipped could still flip on the next task: then the error is that of one task in all.
     error = paired.error if paired.error > 0 or paired.clusters < 2 else 1 / paired.clusters
     detectable = minimum_detectable_change(error, paired.clusters)
@@ -232,8 +256,44 @@ def _drop(model: str, category: str, episodes: int, paired: PairedDifference, p:
         episodes=episodes,
         minimum_detectable_drop=none_if_nan(detectable),
         note=note,
+        noise_floor=none_if_nan(noise),
         **_test_fields(paired, p),
     )
+
+
+def model_noise(
+    trials: TrialTable, draws: Draws, again: AskedAgain | None, repeats: int, repeated: Sequence[str]
+) -> tuple[ModelNoise, ...]:
+    """Return how far the answers of each model move when the same is asked again; nothing where nothing was."""
+    model_of, models = trials.codes("model")
+    found = []
+    for number, model in enumerate(models) if again is not None else ():
+        assert again is not None
+        rows = np.flatnonzero(model_of == number)
+        deviation, changed = level_noise(again, trials, rows, draws)
+        clean = {
+            name: rows[trials.matches("perturbation", CLEAN)[rows] & ~np.isnan(values_of(trials, name)[rows])]
+            for name in (success_accuracy.name, micro_mae.name)
+        }
+        right, off = clean[success_accuracy.name], clean[micro_mae.name]
+        accuracy = again.floor_between(success_accuracy.name, right, right, even_weights(right))
+        error = again.floor_between(micro_mae.name, off, off, subset_weights(trials, off))
+        found.append(
+            ModelNoise(
+                model=model,
+                askings=repeats if model in repeated else 1,
+                deterministic=model not in repeated,
+                level_deviation=none_if_nan(deviation),
+                changed=none_if_nan(changed.value),
+                low=none_if_nan(changed.low) if model in repeated else None,  # nothing was drawn
+                high=none_if_nan(changed.high) if model in repeated else None,
+                scored=changed.scored,
+                asked=changed.asked,
+                success_accuracy=none_if_nan(accuracy),
+                macro_mae=none_if_nan(error),
+            )
+        )
+    return tuple(found)
 
 
 def worst_perturbations(
@@ -416,13 +476,15 @@ def contrast(summary: Summary) -> Contrast | None:
     severity, metric = summary.highest_severity, macro_mae.name
     found: list[tuple[float, Contrast]] = []
     for name in summary.perturbations if severity else ():
-        errors, episodes = dict[str, tuple[float, float]](), 0
+        errors, floors, episodes = dict[str, tuple[float, float]](), dict[str, float](), 0
         for model in summary.evaluated:
             row = summary.measurement(model, name, severity, metric)
             held = summary.paired_reference_of(model, name, severity, metric)
             if row.value is not None and held.clean is not None:
                 errors[model], episodes = (held.clean, row.value), row.scored
+                floors[model] = held.noise_floor or 0.0
         rises = {model: changed - clean for model, (clean, changed) in errors.items()}
+        rises = {m: 0.0 if abs(rise) <= floors[m] else rise for m, rise in rises.items()}
         if len(rises) > 1:
             best, worst = min(rises, key=rises.__getitem__), max(rises, key=rises.__getitem__)
             made = Contrast(name, severity, best, worst, {model: errors[model] for model in (best, worst)}, episodes)
@@ -521,15 +583,21 @@ def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
     holds: dict[int, list[str]] = {}
     breaks: dict[int, list[str]] = {}
     loses: list[str] = []
+    noise: list[str] = []  # a drop that asking again alone can make
     no_test: list[str] = []  # certified, but one constant answer is accurate enough too
     open_: list[str] = []
     for name in summary.categories:
         held = tested_severity(summary, model, name) if name not in small else None
         broken = next((s for s in severities if _below_threshold(summary, model, name, s)), None)
         lost = any(
-            (drop.model, drop.category) == (model, name) and drop.drop > 0 and (drop.p_holm or 1.0) < SIGNIFICANT
+            (drop.model, drop.category) == (model, name)
+            and drop.drop > 0
+            and (drop.p_holm or 1.0) < SIGNIFICANT
+            and not drop.is_noise
             for drop in summary.drops
         )
+        if any((d.model, d.category) == (model, name) and d.drop > 0 and d.is_noise for d in summary.drops):
+            noise.append(name)
         if held:
             holds.setdefault(held, []).append(name)
         if broken is not None:
@@ -543,6 +611,7 @@ def _under_change(summary: Summary, model: str) -> tuple[list[str], list[str]]:
     said = [f"holds up to severity {at} under {_kinds(summary, names)}" for at, names in sorted(holds.items())[::-1]]
     said += [f"breaks at severity {at} under {_kinds(summary, names)}" for at, names in sorted(breaks.items())]
     said += [f"loses accuracy under {_kinds(summary, loses)}"] if loses else []
+    said += [f"the drop under {_kinds(summary, noise)} is within its noise floor, so it is no drop"] if noise else []
     least = f"the accuracy threshold of {summary.accuracy_threshold:.2f}"
     said += [f"reaches {least} under {_kinds(summary, no_test)}, as does one constant answer"] if no_test else []
     few = [entry for entry in summary.too_small if entry.category in open_]

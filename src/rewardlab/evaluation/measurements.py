@@ -19,6 +19,7 @@ from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
 from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
 from rewardlab.metrics.contract import OPTIONAL, Metric, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
+from rewardlab.metrics.noise_floor import AskedAgain, even_weights, subset_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,10 +122,10 @@ def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEs
 # What a number under change is held against: the clean answer and the best constant, on the very same trials.
 
 
-def paired_reference(trials: TrialTable) -> tuple[PairedReference, ...]:
+def paired_reference(trials: TrialTable, again: AskedAgain | None = None) -> tuple[PairedReference, ...]:
     """Return, per model, group, severity and metric, what the untouched episodes and the best constant give there.
 
-    The metrics are those drawn over severity.
+    The metrics are those drawn over severity. `again` gives the noise floor of what differs from clean.
     """
     found: list[PairedReference] = []
     for single in (False, True):
@@ -132,25 +133,38 @@ def paired_reference(trials: TrialTable) -> tuple[PairedReference, ...]:
         for name, metric in ((success_accuracy.name, success_accuracy), (macro_mae.name, micro_mae)):
             assert metric.values is not None
             values = np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
-            found += _references(trials, conditions, name, values)
+            found += _references(trials, conditions, name, values, again)
     return tuple(found)
 
 
-def _references(trials: TrialTable, conditions: Conditions, name: str, values: Numbers) -> Iterator[PairedReference]:
+def _references(
+    trials: TrialTable, conditions: Conditions, name: str, values: Numbers, again: AskedAgain | None
+) -> Iterator[PairedReference]:
     subset, names = np.zeros(len(trials), dtype=np.int64), ["all"]
     if name == macro_mae.name:  # it is a mean over subsets
         subset, names = trials.codes("subset")
     place = conditions.of_trial * len(names) + subset
     used = ~np.isnan(values) & (conditions.of_trial >= 0)
     shape = (len(conditions.names), max(len(names), 1))
-    clean = _means(clean_values(trials, values)[0], used, place, shape)
+    of_clean = clean_values(trials, values)[0]
+    clean = _means(of_clean, used, place, shape)
     blind = _best_constant(trials, name, used, place, shape)
     relabelled = sum_by(conditions.of_trial[used & trials.matches("expectation", "relabel")], shape[0])
     counts = sum_by(conditions.of_trial[used], shape[0])
     for number, (model, group, severity) in enumerate(conditions.names):
         if counts[number]:
             held = (none_if_nan(float(clean[number])), none_if_nan(float(blind[number])))
-            yield PairedReference(model, group, severity, name, *held, int(counts[number]), int(relabelled[number]))
+            both = np.flatnonzero(used & ~np.isnan(of_clean) & (conditions.of_trial == number)) if again else ()
+            floor = _floor(again, trials, name, np.asarray(both)) if again and severity and len(both) else math.nan
+            counted = int(counts[number]), int(relabelled[number])
+            yield PairedReference(model, group, severity, name, *held, *counted, none_if_nan(floor))
+
+
+def _floor(again: AskedAgain, trials: TrialTable, metric: str, rows: Codes) -> float:
+    """Return the noise floor of a number on these trials, less the clean one; the error is a mean over subsets."""
+    if metric == macro_mae.name:
+        return again.floor_from_clean(micro_mae.name, rows, subset_weights(trials, rows))
+    return again.floor_from_clean(metric, rows, even_weights(rows))
 
 
 def _means(values: Numbers, used: np.ndarray, place: Codes, shape: tuple[int, int]) -> Numbers:

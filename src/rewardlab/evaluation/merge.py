@@ -48,7 +48,7 @@ def runs_merge(
             for path in shard.parts():
                 whole.append_table(read_part(path, shard.record))
         whole.compact()
-        found = len(whole.trials(("id", "status")))
+        found = len(whole.trials(("id", "status"), repeats=True))
         if found == whole.record.trials:
             save_summary(whole)
         else:
@@ -85,7 +85,7 @@ def _require_agreement(shards: Sequence[Run]) -> None:
     """Raise RunError where two shards scored one trial with unlike levels."""
     scored: dict[str, tuple[float, Path]] = {}
     for shard in shards:
-        table = shard.trials(("id", "status", "level")).arrow
+        table = shard.trials(("id", "status", "level"), repeats=True).arrow
         for trial, level in zip(table["id"].to_pylist(), table["level"].to_pylist(), strict=True):
             if level is None:
                 continue

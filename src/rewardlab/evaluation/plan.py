@@ -31,6 +31,7 @@ from rewardlab.perturbations.composition import graded_perturbation
 from rewardlab.perturbations.contract import Perturbation
 
 ACCURACY_THRESHOLD = 0.70  # success accuracy below which a model counts as unreliable
+MOST_REPEATS = 100
 MOST_DESCRIBED = 12  # wrong rewards shown of each model, and described
 
 
@@ -50,6 +51,7 @@ class Plan:
     accuracy_threshold: float
     demonstrations: bool
     skip_invalid: bool
+    repeats: int  # how often each model is asked about each trial
     stages: bool  # whether every stage of an episode is asked about by its own instruction too
     names: tuple[str, ...]  # short names of the models, in their order
     shard: str
@@ -66,6 +68,8 @@ class Plan:
             raise PlanError("name at least one model, e.g. `rewardlab stress pocket sample`")
         require_limit(self.limit)
         require_selection(self.perturbations, self.severities)
+        if not 1 <= self.repeats <= MOST_REPEATS:
+            raise PlanError(f"repeats must be from 1 to {MOST_REPEATS}, got {self.repeats}")
         if not 0 <= self.accuracy_threshold <= 1:
             raise PlanError(f"accuracy-threshold must be from 0 to 1, got {self.accuracy_threshold}")
         if not 0 <= self.describe_failures <= MOST_DESCRIBED:
@@ -136,6 +140,7 @@ _CLEAN_ONLY: Mapping[str, Any] = {
     "accuracy_threshold": ACCURACY_THRESHOLD,
     "demonstrations": False,
     "skip_invalid": False,
+    "repeats": 1,
     "stages": False,
     "name": (),
     "sharding": Sharding(),
@@ -202,6 +207,11 @@ class ScoringContext:
     batch: int
     budget: ModelBudget = ModelBudget()
     evaluated: tuple[str, ...] = ()  # the models that the run is about; the others are controls
+    repeats: int = 1
+
+    def askings(self, model: NamedModel) -> int:
+        """Return how often the model is asked each question: once where it always answers alike."""
+        return 1 if model.deterministic else self.repeats
 
     @cached_property
     def perturbations(self) -> Mapping[str, Perturbation]:
@@ -248,6 +258,7 @@ class PlannedTrial:
     perturbation: str
     severity: int
     model: str
+    repeat: int = 0  # 1, 2, ...: the same question once more
 
 
 @dataclass(frozen=True)
@@ -264,7 +275,12 @@ def plan_trials(
     """Yield each episode with its trials, less those that are finished; an episode without open trials is left out."""
     shown = conditions(context, severities)
     for episode in episodes:
-        trials = (planned_trial(context, episode, model, each) for each in shown for model in context.models.values())
+        trials = (
+            planned_trial(context, episode, model, each, repeat)
+            for each in shown
+            for model in context.models.values()
+            for repeat in range(context.askings(model))
+        )
         left = tuple(trial for trial in trials if trial.id not in finished)
         if left:
             yield EpisodeTrials(episode, left)
@@ -305,16 +321,19 @@ def bundle_jobs(planned: Iterable[EpisodeTrials], trials: int) -> Iterator[Job]:
         yield Job(tuple(waiting))
 
 
-def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition) -> PlannedTrial:
-    """Return the trial; its id is made of everything that its score depends on."""
+def planned_trial(
+    context: ScoringContext, episode: Episode, model: NamedModel, condition: Condition, repeat: int = 0
+) -> PlannedTrial:
+    """Return the trial; its id is made of everything that its score depends on, and of which repeat it is."""
     name, severity, definition = condition
     identity = (model.fingerprint, episode.hash, episode.id, name, severity, definition, context.seed, context.frames)
-    return PlannedTrial(digest(*identity), name, severity, model.name)
+    again = ("repeat", repeat) if repeat else ()
+    return PlannedTrial(digest(*identity, *again), name, severity, model.name, repeat)
 
 
 # What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
 
-FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds")  # of the trials that it is made of
+FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds", "abstained")  # of the trials that it is made of
 _LATER = "told after the first answers"
 
 
@@ -325,6 +344,7 @@ class RunForecast:
     episodes: int
     conditions: int
     open_trials: dict[str, int]
+    repeats: int  # trials that ask once more what another one asks
     servers: tuple[str, ...]  # models that ask another machine, perhaps for money
     seconds: float | None
     spent: Spent
@@ -332,12 +352,13 @@ class RunForecast:
     @property
     def trials(self) -> int:
         """Return how many trials there are in all."""
-        return self.episodes * self.conditions * len(self.open_trials)
+        return self.episodes * self.conditions * len(self.open_trials) + self.repeats
 
     @property
     def sentence(self) -> str:
         """Return all of it in one line."""
         scope = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
+        scope += f", and {self.repeats:,} repeats" if self.repeats else ""
         left = sum(self.open_trials.values())
         finished = f", {self.trials - left:,} of them finished" if left < self.trials else ""
         requests = {name: self.open_trials[name] for name in self.servers if self.open_trials[name]}
@@ -357,7 +378,8 @@ class RunForecast:
 
 def finished_trials(trials: TrialTable, plan: Plan, context: ScoringContext) -> TrialTable:
     """Return the trials of the plan, or of its shard, that are not asked again; failures are where it retries them."""
-    kept = trials.where(~trials.matches("status", "failed")) if plan.scoring.retry_failures else trials
+    failed = trials.matches("status", "failed") & (trials.number("abstained") != 1)  # to abstain is an answer
+    kept = trials.where(~failed) if plan.scoring.retry_failures else trials
     rows, names = kept.codes("episode")
     mine = {episode.id for episode in shard_of(context.dataset, plan.shard)}
     return kept.where(np.array([name in mine for name in names], dtype=bool)[rows])
@@ -368,13 +390,15 @@ def forecast(folder: Path, trials: TrialTable | None, plan: Plan, context: Scori
     shown, episodes = len(conditions(context, plan.severities)), len(shard_of(context.dataset, plan.shard))
     finished = None if trials is None else finished_trials(trials, plan, context)
     done = {name: 0 if finished is None else int(finished.matches("model", name).sum()) for name in context.models}
-    open_trials = {name: episodes * shown - count for name, count in done.items()}
+    askings = {name: context.askings(model) for name, model in context.models.items()}
+    open_trials = {name: episodes * shown * askings[name] - count for name, count in done.items()}
+    repeats = episodes * shown * sum(times - 1 for times in askings.values())
     servers = tuple(name for name, model in context.models.items() if model.server)
     seconds = _seconds(trials, open_trials, workers) if trials is not None and len(trials) else None
     spent = spent_by_model(folder).values()
     summed = ("replies", "priced", "input_tokens", "output_tokens", "cost")
     total = Spent(**{name: sum(vars(each)[name] for each in spent) for name in summed})
-    return RunForecast(episodes, shown, open_trials, servers, seconds, total)
+    return RunForecast(episodes, shown, open_trials, repeats, servers, seconds, total)
 
 
 def _seconds(trials: TrialTable, open_trials: dict[str, int], workers: int) -> float | None:

@@ -31,12 +31,14 @@ def helm_readings(trials: TrialTable, without_text: Collection[str]) -> HelmRead
 
     Predictions of the benchmark are whole levels. A model that says nothing in words (`without_text`, or an answer with
     no raw text) keeps its levels where all are whole; else its most probable level counts, where it has probabilities.
+    Who abstains states no level, whatever number stands for that: the answer counts as missing.
     """
     import pyarrow as pa
 
     models, raws = trials.text("model"), trials.text("raw")
     answers = zip(models, raws, strict=True)
     text = np.array([raw is not None and model not in without_text for model, raw in answers], dtype=bool)
+    text &= trials.number("abstained") != 1
     numbers = [helm_number(raw) if there else None for raw, there in zip(raws, text, strict=True)]
     readable = np.array([number is not None for number in numbers], dtype=bool)
     read = np.array([np.nan if number is None else number for number in numbers], dtype=np.float64)

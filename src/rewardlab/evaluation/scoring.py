@@ -20,7 +20,7 @@ from rewardlab.evaluation.engines.processes import Process
 from rewardlab.evaluation.isolated_model import start_model
 from rewardlab.evaluation.plan import EpisodeTrials, Job, PlannedTrial, ScoringContext
 from rewardlab.models.composite import build_all, build_model, checked_answers
-from rewardlab.models.contract import RewardModel
+from rewardlab.models.contract import ASKING, RewardModel
 from rewardlab.perturbations.contract import PerturbedEpisode
 
 Prepare = Callable[[Sequence[PlannedTrial]], None]  # told which trials are about to be decoded or perturbed
@@ -152,16 +152,27 @@ def _ask_models(
     job: Job, context: ScoringContext, chunk: list[TrialGroup], models: Mapping[str, RewardModel], tell: Listeners
 ) -> None:
     for name, model in models.items():
-        asked = [(group, trial) for group in chunk for trial in group.trials if trial.model == name]
-        if context.models[name].sees_truth:
-            reason = "the true level is unknown here, so an oracle is not asked"
-            drafts = [_draft(context, group, trial) for group, trial in asked if not _has_level(group)]
-            tell.end([replace(draft, status="dropped", reason=reason) for draft in drafts])
-            asked = [(group, trial) for group, trial in asked if _has_level(group)]
-        together = [pair for pair in asked if pair[1].id not in job.alone]
-        for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
-            if batch:
-                _ask(context, model, batch, tell)
+        every = [(group, trial) for group in chunk for trial in group.trials if trial.model == name]
+        for repeat in sorted({trial.repeat for _, trial in every}):  # no batch asks anything twice
+            asking = ASKING.set(repeat)
+            try:
+                _ask_model(job, context, model, [pair for pair in every if pair[1].repeat == repeat], tell)
+            finally:
+                ASKING.reset(asking)
+
+
+def _ask_model(
+    job: Job, context: ScoringContext, model: RewardModel, asked: list[tuple[TrialGroup, PlannedTrial]], tell: Listeners
+) -> None:
+    if context.models[asked[0][1].model].sees_truth:
+        reason = "the true level is unknown here, so an oracle is not asked"
+        drafts = [_draft(context, group, trial) for group, trial in asked if not _has_level(group)]
+        tell.end([replace(draft, status="dropped", reason=reason) for draft in drafts])
+        asked = [(group, trial) for group, trial in asked if _has_level(group)]
+    together = [pair for pair in asked if pair[1].id not in job.alone]
+    for batch in [together, *([pair] for pair in asked if pair[1].id in job.alone)]:
+        if batch:
+            _ask(context, model, batch, tell)
 
 
 def _has_level(group: TrialGroup) -> bool:
@@ -230,6 +241,7 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this trial",
         embodiment=origin.provenance.embodiment or None,
         perspective=origin.provenance.perspective or None,
+        repeat=trial.repeat or None,
     )
 
 

@@ -19,6 +19,7 @@ from rewardlab.evaluation.findings import (
     control_checks,
     corruption_robustness,
     drops,
+    model_noise,
     rank_stabilities,
     severity_thresholds,
     task_familiarity,
@@ -27,6 +28,7 @@ from rewardlab.evaluation.findings import (
 from rewardlab.evaluation.measurements import measurements, paired_reference
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
+from rewardlab.metrics.noise_floor import asked_again, split_repeats
 from rewardlab.models.vlm import UNREADABLE
 
 
@@ -57,11 +59,13 @@ _LAST: dict[tuple[object, ...], Summary] = {}  # by everything that it is comput
 
 def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
     """Return everything that the trials of a run say, with intervals from so many bootstrap draws."""
-    return _computed(run.trials(METRIC_COLUMNS), run.record, draws, seed)
+    return _computed(run.trials(METRIC_COLUMNS, repeats=True), run.record, draws, seed)
 
 
 def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
+    table, repeats = split_repeats(table) if record.plan.repeats > 1 else (table, None)
     trials = with_clusters(with_clean_answers(table))
+    again = None if repeats is None else asked_again(trials, repeats, record.plan.repeated)
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     drawn, test_draws = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
     evaluated, accuracy_threshold = record.evaluated, record.plan.accuracy_threshold
@@ -73,16 +77,17 @@ def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: in
         familiarity=task_familiarity(trials, drawn, record.trained_tasks),
         accuracy_threshold=accuracy_threshold,
         measurements=measured,
-        paired_references=paired_reference(trials),
+        paired_references=paired_reference(trials, again),
         thresholds=severity_thresholds(trials, drawn, accuracy_threshold),
         certifiable=certifiable_categories(trials, accuracy_threshold),
-        controls=control_checks(trials, test_draws, evaluated),
-        drops=drops(trials, test_draws, evaluated),
+        controls=control_checks(trials, test_draws, evaluated, again),
+        drops=drops(trials, test_draws, evaluated, again),
         worst=worst_perturbations(trials, measured, evaluated),
         calibration=calibration_errors(trials, seed),
         calibration_nulls=calibration_nulls(trials, seed),
         robustness=corruption_robustness(measured),
         rank_stability=rank_stabilities(measured),
+        noise=model_noise(trials, drawn, again, record.plan.repeats, record.plan.repeated),
         counts=_counts(trials),
         bootstrap=Bootstrap(
             draws=drawn.number,
@@ -116,7 +121,7 @@ def _summary_and_digest(run: Run) -> tuple[Summary, str]:
     record = run.record
     if record.kind == "attack":  # what it asked depends on the answers, so that its means say nothing of a category
         raise RunError(f"{run.folder} is an attack: its result is attack.json beside the clips; report a stress test")
-    trials = run.trials()
+    trials = run.trials(repeats=True)
     digest = trials_digest(trials)
     said = (tuple(record.caveats.items()), tuple(record.trained_tasks.items()))
     inputs = (digest, record.evaluated, *said, record.plan.accuracy_threshold)
@@ -132,6 +137,7 @@ def _counts(trials: TrialTable) -> tuple[OutcomeCounts, ...]:
     reason, reasons = trials.codes("reason")
     unreadable = np.isin(reason, [code for code, text in enumerate(reasons) if text.startswith(UNREADABLE)])
     outcomes = [*(trials.matches("status", name) for name in ("scored", "failed", "dropped")), unreadable]
+    outcomes.append(trials.matches("status", "failed") & (trials.number("abstained") == 1))
     return tuple(
         OutcomeCounts(model, *(int((trials.matches("model", model) & outcome).sum()) for outcome in outcomes))
         for model in trials.codes("model")[1]

@@ -122,7 +122,7 @@ class FirstAnswers:
                 continue
             reason = trial.reason or ""
             first = self._reasons.setdefault(trial.model, reason)
-            if trial.status == "scored" or reason_kind(reason) != reason_kind(first):
+            if trial.status == "scored" or trial.info.abstained or reason_kind(reason) != reason_kind(first):
                 self.untried.discard(trial.model)
                 continue
             self._alike[trial.model] += 1

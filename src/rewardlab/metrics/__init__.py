@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from rewardlab.core.catalog import Catalog, load_object
 from rewardlab.core.errors import PlanError
-from rewardlab.metrics import accuracy, calibration, progress, rank_correlation, stages
+from rewardlab.metrics import abstention, accuracy, calibration, progress, rank_correlation, stages
 from rewardlab.metrics.contract import Display, Metric
 
 _OWN: dict[str, Metric] = {
@@ -26,6 +26,7 @@ _OWN: dict[str, Metric] = {
         *(progress.progress_tau_b_ceiling, calibration.ranked_probability_score, calibration.brier_score),
         *(calibration.ordinal_ece, calibration.top_label_ece),
         *(stages.stage_success_accuracy, stages.stage_success_auc, stages.stage_order),
+        *(abstention.abstention_recall, abstention.false_abstention_rate),
         *(stages.stage_separation, stages.falls_when_undone),
     )
 }

@@ -7,19 +7,21 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import MIDWAY
+from rewardlab.core.trial import CLEAN, MIDWAY
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
+COVERED_END, HIDDEN_FROM = "covered_end", 3  # the perturbation, and the severity from which too little is left to judge
 _Labelled = Literal["level", "success", "unfinished", "failure", "every failure", "every success", "probabilities"]
 _AtLevel = Literal["true level 1", "true level 2", "true level 3", "true level 4", "near miss or success"]
 _OfProgress = Literal[
     "changed midway", "progress of successes", "progress of failures", "true progress", "reversed clip", "static clip"
 ]
 _OfStages = Literal["stages", "undone stage", "completed stage"]  # read from progress too
+_OfAbstention = Literal["visible end", "hidden end"]  # read from abstentions too, which are no scores
 _Other = Literal["clean score", "unchanged", "another instruction", "one stage"]
-Eligibility = _Other | _Labelled | _AtLevel | _OfProgress | _OfStages
+Eligibility = _Other | _OfAbstention | _Labelled | _AtLevel | _OfProgress | _OfStages
 
 
 def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
@@ -29,6 +31,8 @@ def eligible(trials: TrialTable, eligibility: Eligibility) -> Mask:
 
 def answered(trials: TrialTable, eligibility: Eligibility) -> Mask:
     """Tell which of the eligible trials were answered with what the metric reads."""
+    if eligibility in _READ_ABSTENTION:
+        return eligible(trials, eligibility) & ~np.isnan(trials.number("abstained"))
     scored = eligible(trials, eligibility) & trials.matches("status", "scored")
     if eligibility == "probabilities":
         return scored & has_values(trials, "probabilities")
@@ -79,6 +83,11 @@ def _outcome(trials: TrialTable, outcome: int) -> Mask:
 
 def _at_level(trials: TrialTable, *levels: int) -> Mask:
     return np.asarray(_level(trials) & np.isin(trials.number("truth_level"), levels))
+
+
+def _hidden_end(trials: TrialTable) -> Mask:
+    """Nearly all of the clip, its end too, is covered, so that nothing shows whether the task is done."""
+    return np.asarray(trials.matches("perturbation", COVERED_END) & (trials.number("severity") >= HIDDEN_FROM))
 
 
 def _static(trials: TrialTable) -> Mask:
@@ -142,11 +151,14 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "static clip": _static,
     "one stage": lambda trials: _stages(trials) == 1,
     "completed stage": lambda trials: (_stages(trials) == 1) & (_stage_events(trials)[0] > 0),
+    "visible end": lambda trials: trials.matches("perturbation", CLEAN) | trials.matches("expectation", "same"),
+    "hidden end": _hidden_end,
     "stages": lambda trials: _stages(trials) > 1,
     "undone stage": lambda trials: (_stages(trials) > 1) & (_stage_events(trials)[1] > 0),
 }
 _READ_PROGRESS = frozenset((*get_args(_OfProgress), *get_args(_OfStages)))
-OPTIONAL = _READ_PROGRESS | {"probabilities"}  # answers that many models do not give at all
+_READ_ABSTENTION = frozenset(get_args(_OfAbstention))
+OPTIONAL = _READ_PROGRESS | _READ_ABSTENTION | {"probabilities"}  # answers that many models do not give at all
 
 
 Better = Literal["higher", "lower"]

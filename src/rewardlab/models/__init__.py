@@ -30,6 +30,7 @@ from rewardlab.models.pocket import POCKET
 from rewardlab.models.pooling import POOLING
 from rewardlab.models.prefixes import name_prefixes
 from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry, protocol_entry
+from rewardlab.models.protocols.abstain import ABSTAIN
 from rewardlab.models.protocols.causes import CAUSES
 from rewardlab.models.protocols.gvl import GVL
 from rewardlab.models.protocols.topreward import TOPREWARD
@@ -115,6 +116,7 @@ _OWN: dict[str, ModelEntry] = {
     **{name: backend_entry(name, backend, RUBRIC) for name, backend in VLM_BACKENDS.items()},
     "rubric": protocol_entry(RUBRIC),
     "causes": protocol_entry(CAUSES),
+    "abstain": protocol_entry(ABSTAIN),
     "gvl": protocol_entry(GVL),
     "topreward": protocol_entry(TOPREWARD),
     "contrastive": CONTRASTIVE,

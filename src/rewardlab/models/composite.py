@@ -29,6 +29,7 @@ from rewardlab.models.contract import (
     leave_to_members,
     option_text,
     options_of,
+    question_key,
     read_arguments,
     shown_options,
     with_options,
@@ -49,7 +50,7 @@ class CachedModel:
 
     def score(self, episodes: Sequence[Episode]) -> list[Answer]:
         """Return one answer per episode; only those not in the cache are judged."""
-        hashes = [episode.hash for episode in episodes]
+        hashes = [question_key(episode.hash) for episode in episodes]
         new = {key: episode for key, episode in zip(hashes, episodes, strict=True) if key not in self.cache}
         if new:
             answers = list(self.model.score(list(new.values())))
@@ -97,6 +98,7 @@ def name_composite(
         combine=combined,
         trained_tasks=tuple(sorted({task for member in members for task in member.trained_tasks})),
         server=next((member.server for member in members if member.server), ""),
+        deterministic=all(member.deterministic for member in members),
     )
 
 

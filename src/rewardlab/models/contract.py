@@ -14,6 +14,7 @@ import sysconfig
 import typing
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from functools import cache
 from hashlib import sha256
@@ -71,6 +72,15 @@ class RewardModel(Protocol):
         """Return one Score or Failure per episode, in order."""
 
 
+# Which asking of the same question this is, 0 the first time; what keeps answers by their question tells them apart.
+ASKING: ContextVar[int] = ContextVar("asking", default=0)
+
+
+def question_key(key: str) -> str:
+    """Return the key of a question as it is asked now: the key itself the first time, another one each time after."""
+    return f"{key} asked again {ASKING.get()}" if ASKING.get() else key
+
+
 class Describer(Protocol):
     """Describes clips in words, without their instruction."""
 
@@ -121,6 +131,8 @@ class NamedModel:
     server: str = ""  # the address that requests go to, of a server which may charge for them
     describe: Callable[[Budget], Describer] | None = None  # builds its Describer, if it has one
     compare: Callable[[Budget], Comparer] | None = None  # builds its Comparer, if it can compare clips
+    deterministic: bool = False  # the same clip gets the same answer, so that it need not be asked again
+    abstains: bool = False  # it may answer that the clip does not show what is asked
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "spec", self.spec or self.name)

@@ -174,7 +174,7 @@ def name_simple(string: ModelString, maker: Callable[..., RewardModel], *, sees_
     model = maker(**given)
     shown = tuple(pair for pair in shown_options(maker, given) if pair[0] not in options[: len(words)])
     fingerprint = identity(type(model).__name__, vars(model))
-    return NamedModel(canonical_name(string, shown), fingerprint, sees_truth, lambda _: model)
+    return NamedModel(canonical_name(string, shown), fingerprint, sees_truth, lambda _: model, deterministic=True)
 
 
 def _entry(summary: str, maker: Callable[..., RewardModel], *, sees_truth: bool = False) -> ModelEntry:

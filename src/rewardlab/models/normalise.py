@@ -26,6 +26,7 @@ from rewardlab.models.contract import (
     identity,
     options_of,
     parse_model_string,
+    question_key,
     read_arguments,
     shown_options,
     with_options,
@@ -84,19 +85,20 @@ class LanguageModelRewriter:
     """Asks a language model, once for each instruction."""
 
     vlm: VisionLanguageModel
-    known: dict[str, str] = field(default_factory=dict)
+    known: dict[str, str] = field(default_factory=dict)  # by the question as it is asked
 
     def rewrite(self, instructions: Sequence[str]) -> list[Rewritten]:
         """Return what the model makes of each instruction; the cost is that of the answer which first needed it."""
-        new = [text for text in dict.fromkeys(instructions) if text not in self.known]
+        new = [text for text in dict.fromkeys(instructions) if question_key(text) not in self.known]
         replies = self.vlm.complete([Prompt((PROMPT + text,)) for text in new], _TOKENS) if new else ()
         fresh = {text: _read(text, reply) for text, reply in zip(new, replies, strict=True)}
         found: list[Rewritten] = []
         for text in instructions:
-            rewritten = fresh.get(text) if text not in self.known else None
+            key = question_key(text)
+            rewritten = fresh.get(text) if key not in self.known else None
             if rewritten is not None and not isinstance(rewritten, Failure):
-                self.known[text] = rewritten[0]
-            found.append(rewritten or (self.known[text], ScoreInfo()))
+                self.known[key] = rewritten[0]
+            found.append(rewritten or (self.known[key], ScoreInfo()))
         return found
 
 
@@ -182,4 +184,5 @@ def name_normalised(string: ModelString, name_model: Callable[[str], NamedModel]
         prompt=model.prompt if vlm is not None else lambda instruction: model.prompt(by_rules(instruction)),
         exclusive=named.exclusive or vlm is not None,
         server=named.server or (vlm.server if vlm is not None else ""),
+        deterministic=named.deterministic and vlm is None,
     )

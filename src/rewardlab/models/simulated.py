@@ -90,7 +90,8 @@ def _name(string: ModelString) -> NamedModel:
     category, severity = match[1], int(match[2])
     find(competence.sigma, category, "category of a simulated model")
     model = Simulated(text, float(np.clip(competence.at(category, severity), LOWEST, HIGHEST)))
-    return NamedModel(canonical_name(string, ()), identity("simulated", vars(model)), True, lambda _: model)
+    fingerprint = identity("simulated", vars(model))
+    return NamedModel(canonical_name(string, ()), fingerprint, True, lambda _: model, deterministic=True)
 
 
 SIMULATED = {

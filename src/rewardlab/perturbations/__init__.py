@@ -57,6 +57,8 @@ DOMAIN = (
     *(distractors.distractor_objects, mirror.mirror),
     *(p for p in WORLD_PERTURBATIONS if p.category == "domain"),
 )
+# In no family, because no level is right there: for models that may answer that they cannot tell.
+BY_NAME = (frame_corruption.covered_end,)
 FAMILIES = {"visual": VISUAL, "semantic": SEMANTIC, "temporal": TEMPORAL, "domain": DOMAIN}
 
 
@@ -122,5 +124,7 @@ def _load(path: str) -> Perturbation:
 
 
 PERTURBATIONS = Catalog(
-    {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN)}, "perturbations", lambda _name, path: _load(path)
+    {p.name: p for p in (*VISUAL, *SEMANTIC, *TEMPORAL, *DOMAIN, *BY_NAME)},
+    "perturbations",
+    lambda _name, path: _load(path),
 )

@@ -275,7 +275,7 @@ def _as_json(comparison: Comparison) -> str:
 
 
 def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
-    numbers = vars(test.paired) | {"p_holm": test.p_holm, "mcnemar": test.mcnemar}
+    numbers = vars(test.paired) | {"p_holm": test.p_holm, "mcnemar": test.mcnemar, "noise_floor": test.noise_floor}
     defined = {name: none_if_nan(x) if isinstance(x, float) else x for name, x in numbers.items()}
     about = {"group": test.group, "metric": test.metric, "better": test.better}
     basis = {"episodes": test.episodes, "tasks": test.tasks, "finding": finding(comparison, test)}

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from shlex import quote
 
-from rewardlab.core.summary import Summary, in_control_order
+from rewardlab.core.summary import Measurement, Summary, in_control_order
 from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold, listed
 from rewardlab.evaluation.findings import tested_severity
 from rewardlab.metrics import metrics_shown
+from rewardlab.metrics.abstention import abstention_recall, false_abstention_rate
 from rewardlab.metrics.accuracy import instruction_grounding, micro_mae, success_auc_within_subset
-from rewardlab.metrics.contract import Metric
+from rewardlab.metrics.contract import COVERED_END, Metric
 from rewardlab.models.ledger import Spent, spent_by_model
 
 _TASK_KINDS = {"seen": "tasks seen in training", "unseen": "tasks not seen in training"}
@@ -28,7 +29,9 @@ def findings(summary: Summary, model: str) -> list[str]:
         _clean_sentence(summary, model) if summary.labelled else _unlabelled_sentence(summary, model),
         _familiarity_sentence(summary, model),
         f"Of {asked:,} answers {unreadable:,} ({unreadable / asked:.1%}) could not be parsed." if unreadable else "",
+        abstention_sentence(summary, model),
         _reliable_sentence(summary, model),
+        noise_sentence(summary, model),
         *control_sentences(summary, model),
         f"It keeps the fewest expectations under {listed(worst)}." if worst else "",
     ]
@@ -50,6 +53,52 @@ def _unlabelled_sentence(summary: Summary, model: str) -> str:
     rows = [(name, summary.measurement(model, name, top, "expectation_kept")) for name in summary.categories]
     said = [f"{name} {format_number(r.value)} {format_interval(r)}".strip() for name, r in rows if r.value is not None]
     return f"Expectations kept at severity {top}: {', '.join(said)}." if said else ""
+
+
+def noise_sentence(summary: Summary, model: str) -> str:
+    """Return how far a model's answers move when the same is asked again; nothing without repeats."""
+    noise = summary.noise_of(model)
+    if noise is None:
+        return ""
+    if noise.deterministic:
+        return "It always answers alike, so its noise floor is 0; it was asked once."
+    if noise.changed is None:
+        return (
+            f"Its noise floor is unknown: no trial got two of {noise.askings} answers ({noise.asked:,} trials asked)."
+        )
+    floors = [
+        f"{format_number(floor)} {what}"
+        for floor, what in ((noise.macro_mae, "levels of MAE"), (noise.success_accuracy, "of success accuracy"))
+        if floor is not None
+    ]
+    below = f"; two askings of all clean episodes differ by up to {' and '.join(floors)}" if floors else ""
+    return (
+        f"Asked {noise.askings} times, two answers to one trial have different levels in {noise.changed:.1%} of cases "
+        f"{format_interval(noise)} ({noise.scored:,}/{noise.asked:,} trials){below} (95 %)."
+    )
+
+
+def abstention_sentence(summary: Summary, model: str) -> str:
+    """Return how often a model abstains where it must and where it must not; nothing where it cannot."""
+    alarms = summary.clean(model, false_abstention_rate.name)
+    recall = _abstention_recall(summary, model)
+    if not alarms.scored and recall is None:
+        return ""
+    said = (
+        [f"abstains on {format_number(alarms.value)} {format_interval(alarms)} of clean clips"] if alarms.scored else []
+    )
+    if recall is not None:
+        value = f"{format_number(recall.value)} {format_interval(recall)}"
+        said.append(f"on {value} of clips whose end is hidden ({format_coverage(recall)} answered)")
+    else:
+        said.append("no clip of this run hides its end, so its recall is unknown: --perturbations covered_end")
+    return f"It {'; '.join(said)}."
+
+
+def _abstention_recall(summary: Summary, model: str) -> Measurement | None:
+    """Return the recall where most is hidden; None where no clip hides its end."""
+    rows = [summary.measurement(model, COVERED_END, s, abstention_recall.name) for s in summary.severities]
+    return next((row for row in rows[::-1] if row.scored), None)
 
 
 def no_labels_sentence(data: Sequence[str]) -> str:

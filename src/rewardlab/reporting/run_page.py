@@ -213,6 +213,7 @@ def _number_at(summary: Summary, model: str, group: str, severity: int, metric: 
     held = summary.paired_reference_of(model, group, severity, metric.name)
     references = [f"clean {format_number(held.clean)}"] if held.severity and held.clean is not None else []
     references += [f"constant {format_number(held.blind)}"] if held.relabelled else []
+    references += [f"noise {format_number(held.noise_floor)}"] if held.noise_floor is not None else []
     shown = ", ".join(references) if row.value is not None else ""
     return replace(_number(row, metric, held.blind if held.relabelled else None), held_against=shown)
 
@@ -450,7 +451,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             perturbations=perturbation_views(summary, tables, perturbation_summaries(planned, allow_code=allow_code)),
             cards=cards,
             missing=missing,
-            unfinished=sum(record.trials for record in records) - sum(map(len, tables)),
+            unfinished=sum(record.trials for record in records) - sum(map(_kept_trials, runs, tables)),
             controls=[check for check in summary.controls if check.trials],
             applies=application_sentences(tables),
             unscored=unscored_trials(tables, {name for record in records for name in record.evaluated}),
@@ -463,6 +464,11 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             glossary={metric.heading: metric.summary for metric in METRICS.values()},
         )
     )
+
+
+def _kept_trials(run: Run, trials: TrialTable) -> int:
+    """Return how many trials a run holds, repeats among them."""
+    return len(trials) if run.record.plan.repeats == 1 else len(run.trials(("id", "status"), repeats=True))
 
 
 @cache

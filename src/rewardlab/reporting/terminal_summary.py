@@ -14,7 +14,7 @@ from rich.table import Table
 
 from rewardlab.core.errors import GATE_FAILED, MODEL_FAILED, PlanError
 from rewardlab.core.run import Run
-from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.summary import AccuracyDrop, Measurement, Summary
 from rewardlab.core.terminal import safe_markup
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (
@@ -33,11 +33,13 @@ from rewardlab.metrics.contract import Metric
 from rewardlab.models.contract import NamedModel
 from rewardlab.models.ledger import spent_by_model
 from rewardlab.reporting.findings_text import (
+    abstention_sentence,
     ceiling_sentence,
     certified_text,
     control_sentences,
     data_sentences,
     findings,
+    noise_sentence,
     stage_metrics,
 )
 
@@ -65,6 +67,7 @@ def print_summary(summary: Summary, console: Console, *, every: bool = False) ->
     changed = [f"at severity {summary.highest_severity}"] if summary.categories else []
     console.print(f"{title}, {' and '.join(clean + changed)}", highlight=False)
     console.print(_headline_table(summary))
+    _print_noise(summary, console)
     _print_stages(summary, console)
 
 
@@ -102,7 +105,26 @@ def _headline_table(summary: Summary) -> Table:
         changed = [summary.measurement(model, category, top, name) for category in summary.categories]
         own = [f"{format_number(clean.value)}{ends}"] if metric is not None else []
         table.add_row(shown, *own, *(f"{format_number(row.value)}[dim]{_unanswered(row)}[/dim]" for row in changed))
+        if metric is not None and model in summary.evaluated:
+            _add_noise_row(table, summary, model, metric.name, clean=True)
     return table
+
+
+def _add_noise_row(table: Table, summary: Summary, model: str, metric: str, *, clean: bool) -> None:
+    """Add, below a model, what asking again alone can make of each number's difference from clean."""
+    noise = summary.noise_of(model)
+    if noise is not None:
+        own = [noise.macro_mae if metric == macro_mae.name else noise.success_accuracy] if clean else []
+        top = summary.highest_severity
+        floors = [summary.paired_reference_of(model, c, top, metric).noise_floor for c in summary.categories]
+        table.add_row("[dim]  noise floor[/dim]", *(f"[dim]{format_number(floor)}[/dim]" for floor in (*own, *floors)))
+
+
+def _print_noise(summary: Summary, console: Console) -> None:
+    """Print how far each evaluated model moves when it is asked again, and how often it abstains, where it can."""
+    for model in summary.evaluated:
+        if said := " ".join(filter(None, (noise_sentence(summary, model), abstention_sentence(summary, model)))):
+            console.print(f"[bold]{safe_markup(model)}[/bold]: {safe_markup(said)}", highlight=False)
 
 
 def _is_measured(summary: Summary, metric: str) -> bool:
@@ -138,6 +160,7 @@ def _print_everything(summary: Summary, console: Console) -> None:
 def print_beside(summary: Summary, console: Console) -> None:
     """Print what stands beside a benchmark: each evaluated model against the controls, and whether it reads words."""
     _print_stages(summary, console)
+    _print_noise(summary, console)
     for model in summary.evaluated:
         if said := safe_markup(" ".join(control_sentences(summary, model))):
             console.print(f"[bold]{safe_markup(model)}[/bold]: {said}", highlight=False)
@@ -218,6 +241,8 @@ def _stress_table(summary: Summary, metric: str, title: str) -> Table:
     for model, own in rows.items():
         numbers = [f"{format_number(row.value)}[dim]{_unusual(row, usual[c])}[/dim]" for c, row in own.items()]
         table.add_row(_name(summary, model), *numbers)
+        if model in summary.evaluated and metric == success_accuracy.name:
+            _add_noise_row(table, summary, model, metric, clean=False)
     table.add_row("[dim]trials scored/asked[/dim]", *(f"[dim]{usual[c]}[/dim]" for c in summary.categories))
     if summary.relabelled and metric == "success_accuracy":
         blind = [summary.paired_reference_of(summary.models[0], c, severity, metric).blind for c in summary.categories]
@@ -259,7 +284,7 @@ def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
 def silent_models(summary: Summary) -> list[str]:
     """Return the evaluated models that returned no score at all."""
     counts = [summary.outcomes(model) for model in summary.evaluated]
-    return [each.model for each in counts if each.scored == 0 and each.failed > 0]
+    return [each.model for each in counts if each.scored == 0 and each.failed > each.abstained]
 
 
 def headline_json(run: Run, summary: Summary, gates: Sequence[GateResult], code: int) -> str:
@@ -283,9 +308,15 @@ def drop_lines(summary: Summary) -> list[str]:
     """Return the drop of each evaluated model in each category, one line each."""
     return [
         f"{drop.model}: {drop.category} changes at severity {drop.severity} cost {drop.drop:.2f} of {drop.metric}; "
-        f"{drop.note}"
+        f"{drop.note}{_noise_note(drop)}"
         for drop in summary.drops
     ]
+
+
+def _noise_note(drop: AccuracyDrop) -> str:
+    if drop.noise_floor is None:
+        return ""
+    return f"; the noise floor is {drop.noise_floor:.2f}{', so this is no drop' if drop.is_noise else ''}"
 
 
 def _model(summary: Summary, model: str) -> dict[str, Any]:
@@ -293,4 +324,6 @@ def _model(summary: Summary, model: str) -> dict[str, Any]:
     clean = {metric.name: asdict(summary.clean(model, metric.name)) for metric in metrics}
     counts = asdict(summary.outcomes(model))
     certified = {name: summary.threshold(model, name).certified for name in summary.categories}
-    return {"evaluated": model in summary.evaluated, "clean": clean, "certified": certified, "counts": counts}
+    noise = summary.noise_of(model)
+    found = {"evaluated": model in summary.evaluated, "clean": clean, "certified": certified, "counts": counts}
+    return found | ({"noise": asdict(noise)} if noise is not None else {})

@@ -112,6 +112,7 @@ def _score_episodes(
         accuracy_threshold=ACCURACY_THRESHOLD,
         demonstrations=False,
         skip_invalid=False,
+        repeats=1,
         stages=False,
         names=(),
         shard="",

@@ -28,6 +28,7 @@ from rewardlab.models.contract import (
     Pairs,
     all_settings,
     identity,
+    question_key,
     read_arguments,
     read_url,
     shown_options,
@@ -398,7 +399,7 @@ class OpenAIEndpoint:
 
     def _request(self, prompt: Prompt, max_tokens: int, answer: AnswerFormat | None) -> _ChatRequest:
         content = message_content(prompt, as_video=self._options.send == "video")
-        key = digest(self._url, self._model, max_tokens, self._options.logprobs, content)
+        key = question_key(digest(self._url, self._model, max_tokens, self._options.logprobs, content))
         return _ChatRequest(key, content, max_tokens, answer)
 
     async def _reply(self, request: _ChatRequest, deadline: float) -> ChatReply | Failure:

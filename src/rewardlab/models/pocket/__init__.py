@@ -71,6 +71,7 @@ def _name(string: ModelString, variant: str, caveat: str) -> NamedModel:
         partial(_build, stem, precision, device),
         caveat="" if string.argument else caveat,
         trained_tasks=tuple(map(str, tasks)) if isinstance(tasks, list) else (),
+        deterministic=device == "cpu",
     )
 
 

@@ -109,6 +109,7 @@ class VlmProtocol:
     model: Callable[..., RewardModel]
     defaults: Callable[[VlmBackend], Mapping[str, Any]] = lambda _: {}
     compares: bool = False  # whether it also asks which of two clips is better
+    abstains: bool = False  # whether it may answer that the clip does not show what is asked
     version: int = 1
 
     def settings(self, backend: VlmBackend) -> Callable[..., RewardModel]:
@@ -160,6 +161,7 @@ def _name(protocol: VlmProtocol, backend: VlmBackend, kind: str, argument: str, 
         prompt=protocol.prompt,
         server=vlm.server,
         describe=None if vlm.isolated else lambda budget: ClipDescriber(vlm.build(budget)),
+        abstains=protocol.abstains,
         compare=_comparer(vlm, values) if protocol.compares and not vlm.isolated else None,
     )
 

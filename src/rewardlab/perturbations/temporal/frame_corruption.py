@@ -13,7 +13,14 @@ from rewardlab.core.episode import Episode, Frames, with_frames
 from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick
 from rewardlab.perturbations.codecs import Packet, decode, encode, h264, psnr
-from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_frames
+from rewardlab.perturbations.contract import (
+    Episodes,
+    PerturbedEpisode,
+    is_known_success,
+    on_episode,
+    on_frames,
+    with_unknown_label,
+)
 from rewardlab.perturbations.temporal.frame_sequence import part_of
 
 _damaged = partial(on_frames, "temporal")
@@ -28,6 +35,22 @@ def black_frames(frames: Frames, fraction: float, rng: Generator) -> Frames:
     result = frames.copy()
     result[rng.permutation(count - 1)[: part_of(count, fraction)]] = 0
     return result
+
+
+@on_episode(
+    "temporal",
+    channel="frames",
+    parameter="fraction of the frames, from the end",
+    table=(0.5, 0.7, 0.85, 1.0),
+    label="unknown",
+    expect="lower",
+)
+def covered_end(episode: Episode, fraction: float, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
+    """The lens is covered before the robot is done: black up to the last frame, in the end the whole clip."""
+    frames = episode.frames.copy()
+    frames[len(frames) - part_of(len(frames), fraction) :] = 0
+    success = is_known_success(episode.label)
+    return with_unknown_label(with_frames(episode, frames), "lower" if success else "undefined")
 
 
 @_damaged(
