@@ -8,7 +8,7 @@ A block of Markdown (a table, a list, a paragraph) is followed by a mark that no
 
 The mark lists, in the order of reading, what the numbers of the block are, as Python expressions:
 
-- `csv(file, columns, **where)` and `json(file)` read a file below results/, with arithmetic around them;
+- `csv(file, columns, **where)`, `json(file)` and `text(file)` read a file below results/, with arithmetic around;
 - `printed(script, part, *rows)` runs a script of results/ that reads committed files, and takes the numbers that it
   prints under a heading: of the rows that begin so, or of all;
 - `below(value)` is for "p < .05";
@@ -100,6 +100,11 @@ def json(file: str) -> Any:
     return parsed(RESULTS / file)
 
 
+def text(file: str) -> str:
+    """Return the text of a file, to count in it."""
+    return (RESULTS / file).read_text(encoding="utf-8")
+
+
 @functools.cache
 def parsed(path: Path) -> Any:
     """Return the content of a JSON file, read once."""
@@ -132,8 +137,8 @@ def printed(script: str, part: str = "", *rows: str) -> list[float]:
 
 def expected(mark: str) -> Iterator[Any]:
     """Return what the expressions of a mark give, one after the other."""
-    names = {"csv": csv, "json": json, "printed": printed, "below": Below, "measured": Measured, "pct": percent}
-    return flat(eval(f"[{mark}\n]", {**vars(builtins), **names}))
+    names = {each.__name__: each for each in (csv, json, text, printed, percent)}
+    return flat(eval(f"[{mark}\n]", {**vars(builtins), **names, "below": Below, "measured": Measured}))
 
 
 def percent(values: Any) -> list[float]:
