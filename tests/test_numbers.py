@@ -16,7 +16,9 @@ The mark lists, in the order of reading, what the numbers of the block are, as P
 - `measured(command, count)` are numbers whose trials are not committed; the command must stand on the same page.
   Without a count, all that are left. CEILING limits how many there are.
 
-Numbers in headings, the first column and first row of a table, code, links and other prose need no mark.
+Findings are the first paragraph of a page, what stands under one of the headings in FINDINGS, and every list or
+paragraph that begins in bold. Numbers in headings, the first column and first row of a table, code, links and other prose
+need no mark.
 """
 
 import builtins
@@ -36,7 +38,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "results"
-CEILING = {"README.md": 0}  # numbers of a page that nobody can compute again from a clone: never more than these
+CEILING = {  # numbers of a page that nobody can compute again from a clone: never more than these
+    "results/augment/README.md": 103,
+    "results/pocket/README.md": 136,
+    "results/robustness/README.md": 36,
+    "results/stages/README.md": 214,
+}
 NOT_YET = {"attack", "montecarlo", "reliability", "speed", "worlds"}  # folders whose pages carry no marks
 PAGES = [ROOT / "README.md", *sorted(p for p in RESULTS.glob("*/README.md") if p.parent.name not in NOT_YET)]
 FINDINGS = {"what was found with it", "what can be said", "what cannot be said", "what came out"}
@@ -75,7 +82,7 @@ class Block:
         table, lines = self.lines[0].startswith("|"), self.lines
         if table:
             lines = tuple(row.strip().strip("|").partition("|")[2] for row in lines[2:])
-        elif not (self.lead or self.heading in FINDINGS):
+        elif not (self.lead or self.heading in FINDINGS or self.lines[0].startswith(("- **", "**"))):
             return []
         text = "\n".join(lines if table else [re.sub(r"^\d+\. ", "", line) for line in lines])
         text = re.sub(r"\*\*", "", NO_NUMBER.sub(" ", text)).replace("−", "-")

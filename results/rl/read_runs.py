@@ -23,7 +23,7 @@ from rewardlab.studies.rl.analysis import QualityPoint, quality_points, series_o
 from rewardlab.studies.rl.findings import hacking_rates
 
 HERE = Path(__file__).resolve().parent
-MEASURES = ("mae", "success_auc", "tau", "success_accuracy", "missed_success", "near_miss_auc", "false_success")
+MEASURES = ("mae", "success_auc", "tau", "success_accuracy", "near_miss_auc")
 Scores = dict[str, list[float]]
 
 
