@@ -17,8 +17,8 @@ The mark lists, in the order of reading, what the numbers of the block are, as P
   Without a count, all that are left. CEILING limits how many there are.
 
 Findings are the first paragraph of a page, what stands under one of the headings in FINDINGS, and every list or
-paragraph that begins in bold. Numbers in headings, the first column and first row of a table, code, links and other prose
-need no mark.
+paragraph that begins in bold. Numbers in headings, the first column and first row of a table, code, links and other
+prose need no mark.
 """
 
 import builtins
@@ -197,20 +197,24 @@ def problems(text: str) -> tuple[list[str], int]:
                 wrong.append(f"{name}: {value} is not shown")
             else:
                 number, percent = rest.pop(0)
-                wrong += [] if agrees(number, bool(percent), value) else [f"{name}: {number} is shown for {value}"]
+                wrong += (
+                    []
+                    if agrees(number, percent=bool(percent), value=value)
+                    else [f"{name}: {number} is shown for {value}"]
+                )
         wrong += [f"{name}: {rest} without a mark"] if rest else []
     return wrong, taken
 
 
-def agrees(shown: str, percent: bool, value: Any) -> bool:
+def agrees(shown: str, *, percent: bool, value: Any) -> bool:
     """Whether a number is shown as it is, to the last digit shown."""
     if isinstance(value, str):
         return shown == value and "." not in shown and not percent
     number = float(shown.replace(",", ""))
     if isinstance(value, Below):
-        return value.value < number
+        return bool(value.value < number)
     last = 10.0 ** -len(shown.partition(".")[2])
-    return abs(number - value * (100 if percent else 1)) <= last * 0.5 + 1e-6
+    return bool(abs(number - value * (100 if percent else 1)) <= last * 0.5 + 1e-6)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -263,3 +267,14 @@ def test_a_page_with_right_numbers_has_no_problem() -> None:
 def test_a_wrong_number_an_unmarked_one_and_an_unknown_command_are_found(change: dict[str, str], problem: str) -> None:
     wrong, _ = problems(PAGE.format(**(RIGHT | change)))
     assert any(problem in each for each in wrong), wrong
+
+
+def test_a_text_stands_for_whole_numbers_alone_and_a_percent_sign_counts() -> None:
+    assert agrees("50", percent=False, value="50") and not agrees("0.31", percent=False, value="0.31")
+    assert agrees("61", percent=True, value=0.6082) and not agrees("61", percent=False, value=0.6082)
+    assert agrees("0.01", percent=False, value=Below(0.0055)) and not agrees("0.01", percent=False, value=Below(0.02))
+    assert Block(("The share is 51 % [43, 61].",), "", lead=True, mark="").numbers == [
+        ("51", " %"),
+        ("43", "%"),
+        ("61", "%"),
+    ]
