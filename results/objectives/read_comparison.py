@@ -72,6 +72,7 @@ def draw(comparison: Comparison, backbones: list[str]) -> None:
             axes.set_yticks(range(len(names)), names)
         panels[1].legend(loc="lower left")
         panels[0].invert_yaxis()
+        figure.set_layout_engine("constrained")
         save_figure(fix_layout(figure), HERE / "across.svg")
 
 

@@ -240,14 +240,15 @@ def draw() -> None:
     better, found = better_than_constant(results), quality_points(results, "mae")
     with rc_context(STYLE):
         figure, (axes,) = new_panels(COLUMN, 2.6)
-    sides = (("better than a constant", PALETTE[0], "o", True), ("not better", PALETTE[1], "s", False))
-    for label, colour, marker, inside in sides:
-        some = [point for point in found if (point.reward in better) == inside]
-        xs, ys = [4 - point.quality for point in some], [100 * point.success for point in some]
-        axes.scatter(xs, ys, s=18, c=colour, marker=marker, label=label)
-    axes.set(xlabel="MAE of the reward, levels", ylabel="success of the policy, %", ylim=(-4, 104))
-    axes.legend(loc="upper right")
-    save_figure(fix_layout(figure), HERE / "quality.svg")
+        sides = (("better than a constant", PALETTE[0], "o", True), ("not better", PALETTE[1], "s", False))
+        for label, colour, marker, inside in sides:
+            some = [point for point in found if (point.reward in better) == inside]
+            xs, ys = [4 - point.quality for point in some], [100 * point.success for point in some]
+            axes.scatter(xs, ys, s=18, c=colour, marker=marker, label=label)
+        axes.set(xlabel="MAE of the reward, levels", ylabel="success of the policy, %", ylim=(-4, 104))
+        axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=2)
+        figure.set_layout_engine("constrained")
+        save_figure(fix_layout(figure), HERE / "quality.svg")
 
 
 if __name__ == "__main__":

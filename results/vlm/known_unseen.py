@@ -85,6 +85,7 @@ def draw(smol: "Answers", controls: "Answers") -> None:
         axes.set_xticks(range(len(cells)), ["clean", *CATEGORIES])
         axes.set(ylabel="mean error of the level", ylim=(0, 2))
         axes.legend(loc="lower right")
+        figure.set_layout_engine("constrained")
         save_figure(fix_layout(figure), RESULTS / "vlm" / "errors.svg")
 
 
