@@ -152,7 +152,7 @@ def guarded() -> list[list[str]]:
     holding = {run.reward for run in held.training_runs}
     for condition in dict.fromkeys(run.condition for run in held.training_runs):
         cells = [final(results, reward, condition, seeds=[0]) for reward in ("pocket", *guards)]
-        cells.append(final(held, *holding, condition, seeds=[0]))
+        cells += [final(held, reward, condition, seeds=[0]) for reward in holding]
         rows.append([f"`{condition}`", *(share(over_tasks(each)) for each in cells)])
     return rows
 
