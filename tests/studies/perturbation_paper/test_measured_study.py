@@ -211,6 +211,20 @@ def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, t
             study_perturbation(run, tmp_path, roles=wrong)
 
 
+def test_roles_on_the_command_line_are_those_of_python(run: Run, tmp_path: Path) -> None:
+    roles = {"general": "pocket", "tuned": "pocket-alt", "ensemble": ENSEMBLE}
+    flags = [word for role, model in roles.items() for word in ("--roles", f"{role}={model}")]
+    assert main(["study", "perturbation", str(run.folder), str(tmp_path / "line"), *flags]) == 0
+    write_tables(open_study(run, roles), tmp_path / "python")
+    for name in ("table1.csv", "claims.md", "reliability.csv"):
+        assert (tmp_path / "line" / name).read_text() == (tmp_path / "python" / name).read_text()
+    stated = {r["model"]: r["plays"] for r in read(tmp_path / "line" / "table1.csv") if r["paper"]}
+    assert stated == {model: role for role, model in roles.items()}
+    for wrong in (("tuned",), ("tuned=",), ("=pocket",), ("tuned=pocket", "tuned=pocket-alt")):
+        with pytest.raises(PlanError, match="roles must be ROLE=MODEL, each of general, tuned, ensemble at most once"):
+            study_perturbation(run, tmp_path / "wrong", roles=wrong)
+
+
 def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Path) -> None:
     simulated = study_montecarlo(out=tmp_path / "run", episodes=400).run
     assert simulated is not None

@@ -46,18 +46,26 @@ if TYPE_CHECKING:
 def study_perturbation(
     run: Annotated[Run | str | Path, Help("run folder of a stress test with all perturbations", metavar="RUN")],
     out: Annotated[Path | str, Help("folder to write to")],
-    roles: Mapping[str, str] | None = None,
+    *,
+    roles: Annotated[
+        Mapping[str, str] | Sequence[str] | None,
+        Help(
+            "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated",
+            metavar="ROLE=MODEL",
+            commas=False,
+        ),
+    ] = None,
 ) -> list[Path]:
     """Write the tables, figures and claims of the perturbation paper as a run measured them.
 
     `pocket-plain`, `pocket` and the run's only ensemble stand for the general, tuned and ensemble models of the paper;
-    in Python, the argument `roles` names others.
+    `roles` puts any other models of the run in their place. A role without a model stays empty.
 
     Examples:
         rewardlab study perturbation runs/robustness study
-        rewardlab study perturbation results/vlm/run study-vlm
+        rewardlab study perturbation runs/mine study --roles general=hf:Qwen/Qwen3-VL-4B-Instruct --roles tuned=pocket
     """
-    study, folder = open_study(run if isinstance(run, Run) else open_run(run), roles), Path(out)
+    study, folder = open_study(run if isinstance(run, Run) else open_run(run), _read_roles(roles)), Path(out)
 
     def figures() -> "dict[str, Figure]":
         from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
@@ -65,6 +73,19 @@ def study_perturbation(
         return measured_figures(study)
 
     return [*write_tables(study, folder), *write_figures(folder, figures)]
+
+
+def _read_roles(given: Mapping[str, str] | Sequence[str] | None) -> Mapping[str, str] | None:
+    """Return the model of each role; PlanError where a text is not ROLE=MODEL or names a role twice."""
+    if given is None or isinstance(given, Mapping):
+        return given
+    pairs = [tuple(part.partition("=")[::2]) for part in several(given)]
+    roles = {role: model for role, model in pairs if role and model}
+    if len(roles) < len(pairs):
+        raise PlanError(
+            f"roles must be ROLE=MODEL, each of {', '.join(ROLES)} at most once; got {', '.join(several(given))}"
+        )
+    return roles
 
 
 def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:

@@ -13,6 +13,7 @@ from rewardlab.core.run_files import RunRecord
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
+from rewardlab.evaluation.display import model_meant, names_of_run
 from rewardlab.evaluation.findings import values_of
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
@@ -135,14 +136,17 @@ class MeasuredStudy:
 def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStudy:
     """Read a run; `roles` says which model plays general, tuned and ensemble, else their names do.
 
+    A role's model is its string, or its short name in the run.
+
     The draws are those of the run's summary, so that every number is the one on the report page.
     """
     summary = load_summary(run)
-    parts = roles_of(summary.evaluated) if roles is None else roles
-    if not set(parts) <= set(ROLES) or not set(parts.values()) <= set(summary.models):
-        raise PlanError(
-            f"roles must give {', '.join(ROLES)} to models of the run ({', '.join(summary.models)}), got {dict(parts)}"
-        )
+    names, parts = names_of_run(run.record, summary.models), roles_of(summary.evaluated)
+    if roles is not None:
+        parts = {role: found for role, text in roles.items() if (found := model_meant(text, names)) is not None}
+        if not set(parts) <= set(ROLES) or len(parts) < len(roles):
+            models = ", ".join(summary.models)
+            raise PlanError(f"roles must give {', '.join(ROLES)} to models of the run ({models}), got {dict(roles)}")
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     draws = draw_clusters(clusters, summary.bootstrap.draws, summary.bootstrap.seed)

@@ -53,7 +53,7 @@ def roles_of(models: Sequence[str]) -> dict[str, str]:
 def name_of_part(role: str, model: str) -> str:
     """Return what a model in the place of one of the paper's configurations is, in words that claim no more."""
     if model.startswith("ensemble:"):
-        return "vote"
+        return "ensemble"
     return _TRAINING.get(model) or (derived_name(model) if model else f"no {role} model")
 
 
