@@ -125,6 +125,11 @@ def _submission(run: Run, record: RunRecord, model: str, given: tuple[str, ...],
 def _copy_run(run: Run, folder: Path) -> Run:
     """Copy what makes the numbers of a run: records and trials, no ledger, no log and nothing behind a link."""
     target = folder / "run"
+    records = [path for path in sorted(run.folder.glob("*.json")) if _KEPT.fullmatch(path.name)]
+    files = [*records, *run.parts()]
+    for path in files:
+        if path.is_symlink() or not path.is_file():
+            raise RunError(f"{path} is no regular file; copy the file itself into the run")
     with writable(folder):
         if folder.resolve() == run.folder.resolve() or folder.resolve().is_relative_to(run.folder.resolve()):
             raise PlanError(f"--out must be outside of the run, got {folder}")
@@ -136,10 +141,7 @@ def _copy_run(run: Run, folder: Path) -> Run:
         if target.exists():
             shutil.rmtree(target)
         (target / "trials").mkdir(parents=True)
-    records = [path for path in sorted(run.folder.glob("*.json")) if _KEPT.fullmatch(path.name)]
-    for path in [*records, *run.parts()]:
-        if path.is_symlink():
-            raise RunError(f"{path} is a link; copy the file into the run")
+    for path in files:
         place = target / path.relative_to(run.folder)
         with open_regular(path) as source, atomic_write(place) as partial, partial.open("wb") as written:
             shutil.copyfileobj(source, written)
@@ -262,7 +264,7 @@ def _yaml_scalar(value: Any) -> str:
     if not isinstance(value, str):
         return json.dumps(value)
     quoted = json.dumps(value, ensure_ascii=False)
-    return re.sub(r"[^\x20-\x7e]", lambda found: _yaml_escape(ord(found[0])), quoted)
+    return re.sub(r"[^\x20-\x7e]|[<>]", lambda found: _yaml_escape(ord(found[0])), quoted)
 
 
 def _yaml_escape(code: int) -> str:
@@ -274,7 +276,7 @@ def _yaml_escape(code: int) -> str:
 
 def upload(folder: Path, repository: str, repo_type: Literal["model", "dataset"]) -> str:
     """Upload a published folder and return the address of what was made; the token comes from HF_TOKEN alone."""
-    from huggingface_hub import HfApi
+    from huggingface_hub import CommitOperationAdd, HfApi
 
     api = HfApi(endpoint=os.environ.get("HF_ENDPOINT") or None, token=os.environ["HF_TOKEN"])
     try:
@@ -282,14 +284,10 @@ def upload(folder: Path, repository: str, repo_type: Literal["model", "dataset"]
         if new:
             api.create_repo(repository, repo_type=repo_type, private=True)
         ours = new or api.file_exists(repository, SUBMISSION, repo_type=repo_type)
-        made = api.upload_folder(
-            repo_id=repository,
-            repo_type=repo_type,
-            folder_path=folder,
-            commit_message="Results measured with rewardlab",
-            create_pr=not ours,
-            ignore_patterns=None if ours else [CARD],
-        )
+        names = [path.relative_to(folder).as_posix() for path in sorted(folder.rglob("*")) if path.is_file()]
+        added = [CommitOperationAdd(name, folder / name) for name in names if ours or name != CARD]
+        message = "Results measured with rewardlab"
+        made = api.create_commit(repository, added, commit_message=message, repo_type=repo_type, create_pr=not ours)
     except Exception as error:  # whatever the network or the hub does
         said = " ".join(str(error).replace(os.environ["HF_TOKEN"], "HF_TOKEN").split())[:300]
         raise RunError(
