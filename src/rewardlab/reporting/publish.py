@@ -119,6 +119,10 @@ def _submission(run: Run, record: RunRecord, model: str, given: tuple[str, ...],
     if len(trials) < record.trials:
         raise RunError(f"{run.place} holds {len(trials):,} of {record.trials:,} trials: finish it, its command goes on")
     names, stated_by = stated_training(record, model, given)
+    try:
+        check_names(names)
+    except ValueError as error:
+        raise RunError(f"{run.place}: {error}; state them with --trained-on") from None
     return Submission(SCHEMA, model, "run", names, stated_by, link, trials_digest(trials))
 
 
