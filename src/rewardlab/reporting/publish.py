@@ -76,6 +76,7 @@ def runs_publish(
     given = tuple(several(trained_on))
     _check(given, benchmark, link, push)
     submission = _submission(opened, record, model, given, link)
+    load_summary(opened)  # what cannot be summarised, such as an attack, is refused before anything is written
     benchmark = benchmark or hub_dataset(record.settings.data)
     source = f"https://huggingface.co/{'datasets/' * (repo_type == 'dataset')}{push}" if push else link
     copied = _copy_run(opened, folder)
