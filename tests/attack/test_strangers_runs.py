@@ -273,7 +273,12 @@ def test_names_with_markup_stay_text_on_every_page(tmp_path: Path) -> None:
         trial(None, 3, id="x", model=bad, episode="x", video="x", task="t", status="failed", reason=bad, subset=bad)
     ]
     record = record_of(
-        trials, command=bad, created=bad, versions={bad: bad}, caveats={bad: bad}, trained_on={bad: [bad.replace("\n", " ")]}
+        trials,
+        command=bad,
+        created=bad,
+        versions={bad: bad},
+        caveats={bad: bad},
+        trained_on={bad: [bad.replace("\n", " ")]},
     )
     record["settings"]["data"] = record["settings"]["frames"] = bad
     record["skipped"] = [{"place": bad, "what": bad}]

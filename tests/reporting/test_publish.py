@@ -50,7 +50,7 @@ def made_run(folder: Path, data: str = "hub:teetone/RoboReward/test", model: str
         for n in range(20)
     ]  # fmt: skip
     content = record_of(trials, evaluated=[model], **record)
-    content["settings"]["data"] = data
+    content["settings"] |= {} if "settings" in record else {"data": data}
     made = start_run(folder, content)
     made.append(trials)
     return made
@@ -96,6 +96,7 @@ def test_results_of_data_on_the_hub_are_in_its_format(tmp_path: Path) -> None:
     assert entries["macro_mae"].value == 0.0 and math.isfinite(entries["success_accuracy"].value)
     assert entries["macro_mae"].source_url == "https://example.org/judge"
     assert str(entries["macro_mae"].date) == "2026-01-01T00:00:00+00:00"
+    assert "20 of 20 episodes scored" in entries["macro_mae"].notes
     other = runs_publish(judged, out=tmp_path / "other", benchmark="lab/clips")
     assert '"lab/clips"' in (Path(other) / ".eval_results" / "rewardlab.yaml").read_text()
 
@@ -191,6 +192,14 @@ def test_a_folder_with_other_files_is_left_alone(run: Run, tmp_path: Path) -> No
 def test_an_unfinished_run_is_not_published(tmp_path: Path) -> None:
     with pytest.raises(RunError, match="20 of 30 trials: finish it"):
         runs_publish(made_run(tmp_path / "run", trials=30), out=tmp_path / "out")
+
+
+def test_a_part_of_a_dataset_is_no_result_of_it(tmp_path: Path) -> None:
+    judged = made_run(tmp_path / "run", settings=record_of([])["settings"] | {"limit": 20, "data": "hub:lab/clips"})
+    folder = Path(runs_publish(judged, out=tmp_path / "out"))
+    assert not (folder / ".eval_results").exists()
+    with pytest.raises(PlanError, match="no result of lab/clips"):
+        runs_publish(judged, out=tmp_path / "out", benchmark="lab/clips")
 
 
 # Uploads, to a server on this machine that speaks the calls of the hub
@@ -303,6 +312,8 @@ def test_what_is_wrong_with_a_submission_is_listed(
         "the run evaluated length, not pocket",
         "trials_sha256 is not the digest of the trials of the run",
     ]
+    with pytest.raises(RunError, match="is a link; a submission holds files only"):
+        rewardlab.leaderboard([published], out=tmp_path / "site")
     assert main(["leaderboard", str(published), str(run.folder), str(tmp_path / "none"), "--check"]) == 4
     output = capsys.readouterr().out
     assert "is a link" in output and f"{run.folder}: valid (length)" in output

@@ -40,9 +40,9 @@ from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
 from rewardlab.reporting.submissions import (
     Submission,
-    open_submitted,
     stated_training,
     training_sentences,
+    valid_submitted,
 )
 
 Numbers = NDArray[np.float64]
@@ -74,7 +74,7 @@ def leaderboard(
     if not places:
         raise PlanError("name at least one run folder")
     entries: list[Entry] = []
-    for number_of_run, submitted in enumerate(map(open_submitted, places), start=1):
+    for number_of_run, submitted in enumerate(map(valid_submitted, places), start=1):
         run = submitted.run
         summary, page = load_summary(run), f"{_slug(submitted.place.resolve().name)}-{number_of_run}.html"
         write_page(folder / page, render_page([run], [summary], allow_code=allow_code))

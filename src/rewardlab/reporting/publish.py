@@ -75,9 +75,15 @@ def runs_publish(
         raise PlanError(f"{opened.folder} did not evaluate {model}; it evaluated {', '.join(record.evaluated)}")
     given = tuple(several(trained_on))
     _check(given, benchmark, link, push)
-    submission = _submission(opened, record, model, given, link)
     load_summary(opened)  # what cannot be summarised, such as an attack, is refused before anything is written
-    benchmark = benchmark or hub_dataset(record.settings.data)
+    submission = _submission(opened, record, model, given, link)
+    if benchmark and record.settings.limit is not None:
+        raise PlanError(
+            f"{opened.place} scored the first {record.settings.limit} episodes (--limit), which is no result of "
+            f"{benchmark}; run it whole, or leave --benchmark out"
+        )
+    whole = record.settings.limit is None
+    benchmark = benchmark or (hub_dataset(record.settings.data) if whole else "")
     source = f"https://huggingface.co/{'datasets/' * (repo_type == 'dataset')}{push}" if push else link
     copied = _copy_run(opened, folder)
     write_report([copied], folder / "report.html", allow_code=allow_code)
@@ -229,7 +235,7 @@ def result_entries(
     """Return the content of a file of .eval_results: the headline numbers on clean episodes of a dataset of the hub."""
     headline = metrics_with_values(summary, metrics_shown(lambda display: display.headline), {CLEAN})
     rows = [(metric, summary.clean(model, metric.name)) for metric in headline]
-    notes = f"rewardlab {record.version} {record.kind}, frames {record.settings.frames}, plan {record.plan_digest[:16]}"
+    how = f"rewardlab {record.version} {record.kind}, frames {record.settings.frames}, plan {record.plan_digest[:16]}"
     where = {"source": {"url": source, "name": "rewardlab run"}} if source else {}
     dated = {"date": record.created} if re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:]{8}[+\d:]*", record.created) else {}
     return [
@@ -238,7 +244,7 @@ def result_entries(
             "value": round(row.value, 6),
             **dated,
             **where,
-            "notes": notes,
+            "notes": f"{how}, {row.scored} of {row.asked} episodes scored",
         }
         for metric, row in rows
         if row.value is not None and math.isfinite(row.value)

@@ -70,6 +70,15 @@ class CheckedSubmission:
     problems: tuple[str, ...]
 
 
+def valid_submitted(place: Run | str | Path) -> Submitted:
+    """Return what `open_submitted` returns; RunError names the first problem of a submission."""
+    submitted = open_submitted(place)
+    problem = next(_problems(submitted, submitted.run.record), "") if submitted.submission is not None else ""
+    if problem:
+        raise RunError(f"{submitted.place}: {problem}; `rewardlab leaderboard {submitted.place} --check` lists all")
+    return submitted
+
+
 def open_submitted(place: Run | str | Path) -> Submitted:
     """Return the run of a folder, of a folder with a submission, or of a submission.json."""
     if isinstance(place, Run):
@@ -143,7 +152,10 @@ def _problems(submitted: Submitted, record: RunRecord) -> Iterator[str]:
     stated = submitted.submission
     if stated is not None and stated.trials_sha256 != trials_digest(submitted.run.trials()):
         yield f"trials_sha256 is not the digest of the trials of the run; {_KEEPS}"
-    load_summary(submitted.run)  # refuses a summary that the trials do not give
+    try:
+        load_summary(submitted.run)  # refuses a summary that the trials do not give, and what cannot be ranked
+    except RewardlabError as error:
+        yield str(error)
 
 
 # What a model was trained on, and whether that is what it is evaluated on.
