@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from rewardlab.reporting.data_page import data_report as data_report
     from rewardlab.reporting.leaderboard import leaderboard as leaderboard
     from rewardlab.reporting.perturbed_copies import data_perturb as data_perturb
+    from rewardlab.reporting.publish import runs_publish as runs_publish
     from rewardlab.reporting.report import report as report
     from rewardlab.reporting.trackers import runs_export as runs_export
     from rewardlab.rl.relabel import relabel as relabel
@@ -82,6 +83,7 @@ _NAMES = {  # the public names by module; one is loaded on first use, so that th
     "reporting.data_page": "data_report",
     "reporting.leaderboard": "leaderboard",
     "reporting.perturbed_copies": "data_perturb",
+    "reporting.publish": "runs_publish",
     "reporting.report": "report",
     "reporting.trackers": "runs_export",
     "rl.relabel": "relabel",

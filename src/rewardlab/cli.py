@@ -259,6 +259,29 @@ def _printer(label: str = "", waiting: str = "") -> "Callable[[partial[object]],
     return show
 
 
+def show_leaderboard(
+    call: "partial[Path]",
+    *,
+    check: Annotated[bool, Help("compare each run or submission with its trials, and write nothing")] = False,
+) -> int:
+    """Print where the site is, or what is wrong with each submission; the exit code is 4 if anything is."""
+    from rewardlab.reporting.submissions import check_submission
+
+    if not check:
+        with loading("writing the pages"):
+            _say(f"leaderboard: {call()}")
+        return 0
+    with loading("checking"):
+        result = [check_submission(place) for place in several(call.keywords["runs"])]
+    for checked in result:
+        _say(*(f"{checked.place}: {problem}" for problem in checked.problems))
+        if not checked.problems:
+            _say(f"{checked.place}: valid ({checked.model})")
+    wrong = sum(bool(checked.problems) for checked in result)
+    _say(f"{len(result)} submissions, {wrong} with problems")
+    return BAD_DATA if wrong else 0
+
+
 def show_lines(call: "partial[Any]", label: str = "") -> None:
     """Print each result on a line, after a label."""
     _say(*(f"{label}{result}" for result in call()))
@@ -515,7 +538,7 @@ GROUPS: dict[str, dict[str, Command]] = {
         "leaderboard": Command(
             "reporting.leaderboard:leaderboard",
             "rank models of many runs on a static site",
-            _printer("leaderboard", "writing the pages"),
+            show_leaderboard,
         ),
         "view": Command("serving.view:view", "browse and compare all runs of a folder, live", show_view),
     },
@@ -591,6 +614,11 @@ GROUPS: dict[str, dict[str, Command]] = {
         "runs merge": Command("evaluation.merge:runs_merge", "join the shards of a run", show_merged),
         "runs export": Command(
             "reporting.trackers:runs_export", "write a run to MLflow or Weights & Biases", _printer("{to}")
+        ),
+        "runs publish": Command(
+            "reporting.publish:runs_publish",
+            "a folder for a model hub: card, results, run and page",
+            _printer("published", "writing {out}"),
         ),
         "list": Command("reporting.catalog:list_catalog", "list models, perturbations, metrics, datasets", show_table),
         "show": Command("reporting.catalog:show_entry", "describe one entry of the catalog", show_text),

@@ -165,6 +165,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         "runs prune": ["runs", "prune", EVIL, "--where", f"name={EVIL}"],
         "runs merge": ["runs", "merge", EVIL, EVIL, "--out", str(out / "merged")],
         "runs export": ["runs", "export", EVIL],
+        "runs publish": ["runs", "publish", EVIL, "--trained-on", EVIL, "--out", str(out / "published")],
         "study montecarlo": ["study", "montecarlo", "--fit", EVIL],
         "study perturbation": ["study", "perturbation", EVIL, str(out / "study")],
         "study objectives": ["study", "objectives", EVIL],

@@ -14,7 +14,7 @@ import pytest
 
 import rewardlab
 from rewardlab.cli import main
-from rewardlab.core.errors import DataError
+from rewardlab.core.errors import DataError, RunError
 from rewardlab.core.records import checksummed
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.trial import Answer
@@ -58,6 +58,8 @@ print(main(["report", first]))
 print(main(["study", "perturbation", first, first + "-study"]))
 print(main(["leaderboard", *sys.argv[1:], "--out", first + "-site"]))
 print(main(["compare", f"{first}::Length", f"{first}::constant"]))
+print(main(["runs", "publish", first, "--out", first + "-published"]))
+print(main(["leaderboard", first + "-published", "--check"]))
 for run in sys.argv[1:]:
     print(python(run))
 """
@@ -125,7 +127,7 @@ def test_no_verb_that_opens_a_run_imports_what_the_run_names(strangers_run: Run,
     done = subprocess.run(arguments, cwd=lab, env=environment, capture_output=True, text=True)
     assert "Traceback" not in done.stderr, done.stderr
     codes = [line for line in done.stdout.splitlines() if line in ("0", "2")]
-    assert codes == ["0"] * (4 + len(folders)), (codes, done.stderr)
+    assert codes == ["0"] * (6 + len(folders)), (codes, done.stderr)
     assert not (lab / "marker").exists()
 
 
@@ -270,18 +272,35 @@ def test_names_with_markup_stay_text_on_every_page(tmp_path: Path) -> None:
     trials += [
         trial(None, 3, id="x", model=bad, episode="x", video="x", task="t", status="failed", reason=bad, subset=bad)
     ]
-    record = record_of(trials, command=bad, created=bad, versions={bad: bad}, caveats={bad: bad})
+    record = record_of(
+        trials,
+        command=bad,
+        created=bad,
+        versions={bad: bad},
+        caveats={bad: bad},
+        trained_on={bad: [bad.replace("\n", " ")]},
+    )
     record["settings"]["data"] = record["settings"]["frames"] = bad
     record["skipped"] = [{"place": bad, "what": bad}]
     run = start_run(tmp_path / "run", record)
     run.append(trials)
     written = [rewardlab.report(run), rewardlab.leaderboard([run], out=tmp_path / "site")]
     rewardlab.study_perturbation(run, tmp_path / "study", roles={})
+    rewardlab.runs_publish(run, out=tmp_path / "published")
+    rewardlab.leaderboard([tmp_path / "published"], out=tmp_path / "site of submissions")
     for path in [*written, *tmp_path.rglob("*.html"), *tmp_path.rglob("*.md"), *tmp_path.rglob("*.svg")]:
         text = re.sub(r"```.*?```|`[^`\n]*`", "", path.read_text(), flags=re.DOTALL)  # code is shown, not rendered
         assert not re.search(r"(?<!\\)<script>alert", text), path
         assert "\n# head" not in text or path.suffix == ".html", path
-    assert {path.name for path in tmp_path.iterdir()} == {"run", "site", "study"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        *("run", "site", "study"),
+        *("published", "site of submissions"),
+    }
+    yaml = pytest.importorskip("yaml", reason="needs the extra hub")
+    front = (tmp_path / "published" / "README.md").read_text().split("\n---\n")[0]
+    (model,) = yaml.safe_load(front)["model-index"]
+    assert {result["dataset"]["type"] for result in model["results"]} == {"other"}
+    assert all(result["dataset"]["name"].startswith(bad) for result in model["results"])
 
 
 def test_links_in_a_strangers_folder_lead_no_report_elsewhere(
@@ -297,3 +316,19 @@ def test_links_in_a_strangers_folder_lead_no_report_elsewhere(
     assert main(["report", str(folder)]) == 2
     assert "is a link to another place, where nothing is written" in capsys.readouterr().err
     assert [path.name for path in outside.iterdir()] == ["page"] and (outside / "page").read_text() == "mine"
+
+
+@pytest.mark.parametrize("name", ["notes.json", "trials/part-0.parquet"])
+def test_a_strangers_run_publishes_no_file_from_elsewhere(strangers_run: Run, tmp_path: Path, name: str) -> None:
+    folder = copy_with(strangers_run, tmp_path / "run", settings())
+    (tmp_path / "secret").write_text("mine")
+    if name.startswith("trials"):
+        (part,) = (folder / "trials").iterdir()
+        part.rename(tmp_path / "part")
+        part.symlink_to(tmp_path / "part")
+    else:
+        (folder / name).symlink_to(tmp_path / "secret")
+    (folder / "ledger.jsonl").symlink_to(tmp_path / "secret")
+    with pytest.raises(RunError, match="is no regular file"):
+        rewardlab.runs_publish(folder, out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -127,7 +127,7 @@ def test_the_page_has_no_serious_accessibility_findings(
 ) -> None:
     context = browser.new_context(color_scheme=scheme)
     page = context.new_page()
-    for path in (run.page, leaderboard([run], out=tmp_path / "site")):
+    for path in (run.page, *leaderboard([run], out=tmp_path / "site").parent.glob("[im]*.html")):
         page.goto(path.resolve().as_uri())
         found = Axe().run(page).response["violations"]
         assert [(f["id"], f["nodes"][0]["html"]) for f in found if f["impact"] in ("serious", "critical")] == []
@@ -225,8 +225,10 @@ def test_the_leaderboard_ranks_the_models_of_a_stress_test_without_published_row
     assert {kind: html.count(f'<li class="is-{kind}">') for kind in ("model", "control", "published")} == {
         "model": 1, "control": 5, "published": 0,
     }  # fmt: skip
-    link = re.search(r'href="(run-1\.html)#model-1"', html)
-    assert link and (tmp_path / "site" / link[1]).exists()
+    link = re.search(r'<a href="(model-1-[\w.-]+\.html)"', html)
+    assert link is not None  # to the page of the model, and from there to the report
+    report = re.search(r'href="(run-1\.html)#model-1"', (tmp_path / "site" / link[1]).read_text())
+    assert report and (tmp_path / "site" / report[1]).exists()
 
 
 def test_hostile_names_and_reasons_appear_as_text_and_stay_in_the_folder(

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 _PROVENANCE_KEYS = ("command", "episodes", "trials", "skipped", "versions", "created")
-_PER_MODEL_KEYS = ("caveats", "trained_tasks", "names", "prompts")  # by the name of the model
+_PER_MODEL_KEYS = ("caveats", "trained_tasks", "trained_on", "names", "prompts")  # by the name of the model
 _KEYS = frozenset(("kind", "plan", "settings", "evaluated", *_PER_MODEL_KEYS, *_PROVENANCE_KEYS))
 INSTRUCTION = "{instruction}"  # in a recorded prompt, the place of the instruction of a trial
 SETTINGS = ("data", "perturbations", "frames", "seed", "limit", "demonstrations", "stages")
@@ -82,8 +82,8 @@ class SkippedRow:
 class RunRecord:
     """The content of run.json; `plan_digest` is the digest of the whole plan.
 
-    `trained_tasks` are those of evaluated models, where known; `names` are the short names that the user chose for
-    models, `prompts` the prompts of models that have one.
+    `trained_tasks` and `trained_on`, public datasets, are those of evaluated models, where known; `names` are the short
+    names that the user chose for models, `prompts` the prompts of models that have one.
     """
 
     kind: str
@@ -93,6 +93,7 @@ class RunRecord:
     evaluated: tuple[str, ...]
     caveats: dict[str, str]
     trained_tasks: dict[str, tuple[str, ...]]
+    trained_on: dict[str, tuple[str, ...]]
     names: dict[str, str]
     prompts: dict[str, str]
     command: str

@@ -215,6 +215,7 @@ def start_scoring(
         "evaluated": list(context.evaluated),
         "caveats": {name: model.caveat for name, model in evaluated.items() if model.caveat},
         "trained_tasks": {name: list(model.trained_tasks) for name, model in evaluated.items() if model.trained_tasks},
+        "trained_on": {name: list(model.trained_on) for name, model in evaluated.items() if model.trained_on},
         "names": _names(plan, context),
         "prompts": {name: asked for name, model in evaluated.items() if (asked := model.prompt(INSTRUCTION))},
         "command": plan.command,

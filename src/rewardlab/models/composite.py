@@ -97,6 +97,9 @@ def name_composite(
         members=tuple(members),
         combine=combined,
         trained_tasks=tuple(sorted({task for member in members for task in member.trained_tasks})),
+        trained_on=tuple(dict.fromkeys(name for member in members for name in member.trained_on))
+        if all(member.trained_on for member in members)
+        else (),
         server=next((member.server for member in members if member.server), ""),
         deterministic=all(member.deterministic for member in members),
     )

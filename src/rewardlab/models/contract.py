@@ -125,6 +125,7 @@ class NamedModel:
     combine: Callable[[Sequence[RewardModel], Budget], RewardModel] | None = None
     caveat: str = ""  # one sentence on the limits of its results, shown with them
     trained_tasks: tuple[str, ...] = ()  # tasks it was trained on, where that is known
+    trained_on: tuple[str, ...] = ()  # public datasets and simulators it was trained on, where that is known
     isolated: bool = False
     prompt: Callable[[str], str] = lambda _: ""  # from instruction to prompt; empty for models without one
     spec: str = ""  # the string by which the user named it; the name where there was none

@@ -11,13 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run, open_run
+from rewardlab.core.run import Run
+from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.bench import ErrorEstimate, protocol_errors
-from rewardlab.evaluation.display import format_interval, format_number, names_of_run
+from rewardlab.evaluation.display import format_interval, format_number, listed, names_of_run
 from rewardlab.evaluation.roborewardbench import (
     EPISODES,
     SUBSETS,
@@ -37,40 +38,58 @@ from rewardlab.models import MODELS
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
 from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
+from rewardlab.reporting.submissions import (
+    Submission,
+    stated_training,
+    training_sentences,
+    valid_submitted,
+)
 
 Numbers = NDArray[np.float64]
 _FACTS = ("task", "video", "subset")  # of an episode, the same for every model
 
 
 def leaderboard(
-    runs: Annotated[Run | str | Path | Sequence[Run | str | Path], Help("run folders", metavar="RUN")],
+    runs: Annotated[
+        Run | str | Path | Sequence[Run | str | Path],
+        Help("run folders, or submissions as `runs publish` writes them", metavar="RUN"),
+    ],
     *,
     out: Annotated[Path | str, Help("folder of the site")] = "leaderboard",
     allow_code: AllowCode = False,
 ) -> Path:
-    """Rank the evaluated models of many runs on a static site and return the path of its index.
+    """Rank the evaluated models of many runs on a static site with a page per model; return the path of its index.
 
     There is one table for each dataset and protocol; published results stand beside yours where they are comparable.
 
     Examples:
         rewardlab leaderboard runs/*
         rewardlab leaderboard runs/pocket runs/gpt --out site --allow-code
+        rewardlab leaderboard submissions/* --check
     """
     from rewardlab.reporting.page import write_page
     from rewardlab.reporting.run_page import environment, render_page
 
-    opened, folder = [run if isinstance(run, Run) else open_run(run) for run in several(runs)], Path(out)
-    if not opened:
+    places, folder = several(runs), Path(out)
+    if not places:
         raise PlanError("name at least one run folder")
     entries: list[Entry] = []
-    for number_of_run, run in enumerate(opened, start=1):
-        slug = re.sub(r"[^A-Za-z0-9.-]+", "-", run.folder.resolve().name)
-        summary, page = load_summary(run), f"{slug}-{number_of_run}.html"
+    for number_of_run, submitted in enumerate(map(valid_submitted, places), start=1):
+        run = submitted.run
+        summary, page = load_summary(run), f"{_slug(submitted.place.resolve().name)}-{number_of_run}.html"
         write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
-        entries += entries_of(run, summary, page)
+        entries += entries_of(run, summary, page, submitted.submission)
+    entries = with_model_pages(entries)
     tables = leaderboard_tables(entries)
+    template = environment().get_template("leaderboard_model.html")
+    for own in model_pages(entries, tables):
+        write_page(folder / own.page, template.render(own=own))
     html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
     return write_page(folder / "index.html", html)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9.-]+", "-", name)[:80]
 
 
 @dataclass(frozen=True)
@@ -148,7 +167,12 @@ class LeaderboardRow:
     auc: str = ""
     controls: str = ""
     best_controls: dict[str, str] | None = None  # by heading, what the best of them reaches
-    link: str = ""
+    link: str = ""  # of the report
+    page: str = ""  # of the model
+    version: str = ""  # of rewardlab
+    trained_on: str = ""  # in a few words, as stated
+    training: tuple[str, ...] = ()  # sentences about training data
+    about: str = ""  # address that the submission gives
     control: bool = False
 
     @property
@@ -189,8 +213,8 @@ class Entry:
     categories: tuple[str, ...]
 
 
-def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
-    """Return the evaluated models of a run and its controls that do not see the truth.
+def entries_of(run: Run, summary: Summary, page: str, submission: Submission | None = None) -> list[Entry]:
+    """Return the evaluated models of a run, of a submission its model, and the controls that do not see the truth.
 
     Those of a benchmark run are scored as HELM does where it can, else strictly.
     """
@@ -207,16 +231,65 @@ def entries_of(run: Run, summary: Summary, page: str) -> list[Entry]:
     found = []
     for place, model in enumerate(filter(lambda name: not _sees_truth(name, summary), summary.models), 1):
         own, control = errors.get(model), model not in summary.evaluated
+        if submission is not None and not control and model != submission.model:
+            continue
         as_helm = own is not None and own.helm is not None
         protocol = HELM if as_helm else STRICT if benchmark is not None else STRESS
         mine = (helm if as_helm else clean).where(clean.matches("model", model) & eligible(clean, "level"))
         mark = helm_mark(own) if own is not None and as_helm else ""
         link, frames = "" if control else f"{page}#model-{place}", record.settings.frames
         row = replace(_row(summary, model, mine), name=names[model], link=link, frames=frames, mark=mark)
-        row = replace(row, control=control)
+        row = replace(row, control=control, version=record.version)
+        row = row if control else _with_training(row, trials, record, submission)
         complete = set(mine.text("subset")) == set(SUBSETS) and len(mine) == EPISODES
         whole = benchmark is not None and record.settings.limit is None and complete
         found.append(Entry(row, mine, data, record.plan.data_digest, protocol, whole, summary.categories))
+    return found
+
+
+def _with_training(
+    row: LeaderboardRow, trials: TrialTable, record: RunRecord, submission: Submission | None
+) -> LeaderboardRow:
+    names, stated_by = stated_training(record, row.model, ())
+    if submission is not None:
+        names, stated_by = submission.trained_on, submission.stated_by
+    short = "not stated" if stated_by == "nobody" else listed(names) if names else "no public dataset"
+    said = training_sentences(trials, record, row.model, names, stated_by)
+    about = submission.link if submission is not None else ""
+    return replace(row, trained_on=short, training=tuple(said), about=about)
+
+
+@dataclass(frozen=True)
+class ModelPage:
+    """Everything that the leaderboard has of one model: its line in each table."""
+
+    page: str
+    model: str
+    name: str
+    about: tuple[str, ...]
+    places: tuple[tuple[LeaderboardTable, LeaderboardRow, int], ...]  # table, line, number of the table
+
+
+def with_model_pages(entries: Sequence[Entry]) -> list[Entry]:
+    """Return the entries with the name of the page of each evaluated model."""
+    models = dict.fromkeys(entry.row.model for entry in entries if not entry.row.control)
+    pages = {model: f"model-{number}-{_slug(model)[:40]}.html" for number, model in enumerate(models, 1)}
+    return [replace(each, row=replace(each.row, page=pages.get(each.row.model, ""))) for each in entries]
+
+
+def model_pages(entries: Sequence[Entry], tables: Sequence[LeaderboardTable]) -> list[ModelPage]:
+    """Return the page of each evaluated model."""
+    found = []
+    for page in dict.fromkeys(entry.row.page for entry in entries if not entry.row.control):
+        rows = [entry.row for entry in entries if entry.row.page == page and not entry.row.control]
+        places = [
+            (table, row, number)
+            for number, table in enumerate(tables, 1)
+            for row in (*table.ranked, *table.listed)
+            if row.page == page
+        ]
+        about = dict.fromkeys(row.about for row in rows if row.about)
+        found.append(ModelPage(page, rows[0].model, rows[0].name, tuple(about), tuple(places)))
     return found
 
 

@@ -46,7 +46,7 @@ def read_facts(path: Path) -> Any:
         raise ValueError("too many lists and objects inside each other") from None
 
 
-def _name(string: ModelString, variant: str, caveat: str) -> NamedModel:
+def _name(string: ModelString, variant: str, caveat: str, trained_on: tuple[str, ...]) -> NamedModel:
     """Name a variant that ships, or `pocket:FOLDER/VARIANT`, as `rewardlab train pocket` writes it."""
     device = str(read_arguments(string.name, _options, string.options).get("device", "cpu"))
     if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
@@ -72,6 +72,7 @@ def _name(string: ModelString, variant: str, caveat: str) -> NamedModel:
         caveat="" if string.argument else caveat,
         trained_tasks=tuple(map(str, tasks)) if isinstance(tasks, list) else (),
         deterministic=device == "cpu",
+        trained_on=() if string.argument else trained_on,
     )
 
 
@@ -94,20 +95,21 @@ _FEW_REAL_CLIPS = (
     "It has learned from simulation and from few demonstrations of one real robot: "
     "on real robots it has not been shown to be better than counting moving pixels."
 )
+_TRAINED_ON = ("Meta-World", "tabletop", "DROID")  # as their model cards state
 POCKET = {
     "pocket": ModelEntry(
         "small learned model, trained on simulated rollouts under perturbations and on real demonstrations; "
         "pocket:FOLDER/VARIANT for one that you trained",
-        partial(_name, variant="pocket", caveat=_FEW_REAL_CLIPS),
+        partial(_name, variant="pocket", caveat=_FEW_REAL_CLIPS, trained_on=_TRAINED_ON),
         version=2,
     ),
     "pocket-large": ModelEntry(
         "the same, with DINOv2 beside its own convolutions: better on new scenes, ten times as slow",
-        partial(_name, variant="pocket-large", caveat=_FEW_REAL_CLIPS),
+        partial(_name, variant="pocket-large", caveat=_FEW_REAL_CLIPS, trained_on=_TRAINED_ON),
     ),
     "pocket-plain": ModelEntry(
         "an older one, trained on clean frames of Meta-World only",
-        partial(_name, variant="pocket-plain", caveat=_SIMULATION_ONLY),
+        partial(_name, variant="pocket-plain", caveat=_SIMULATION_ONLY, trained_on=_TRAINED_ON[:1]),
         version=2,
     ),
 }
