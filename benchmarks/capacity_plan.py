@@ -30,6 +30,7 @@ from rewardlab.evaluation.scoring import perturb_trials
 from scale import write_dataset
 
 CONSTANTS = Path(__file__).parent / "results" / "constants.json"
+SIMULATED = Path(__file__).parent / "results" / "simulated_cluster.json"
 CONDITIONS = 33  # of `quick` at four severities, and clean
 SIZES = (1_000, 10_000, 100_000, 1_000_000)  # episodes
 KNOWN = {"RoboRewardBench": 2_831, "DROID": 100_000, "OXE": 1_000_000}  # episodes, the last two rounded
@@ -227,22 +228,25 @@ def tell(chosen: argparse.Namespace, cost: Constants) -> None:
 
 
 def tell_known(gpus: list[int], price: float, cost: Constants) -> None:
-    """Print how long one model of 4B and the controls take for known datasets, a worker on each GPU, and the cost."""
-    head = f"{'dataset':<15} {'run':<5} {'trials':>11} {'GPUs':>4} {'hours':>8} {'cost':>6} {'waiting':>7}"
-    print(f"{head} {'command':>8} {'memory':>7} {'worker':>7} {'commands':>8} {'hours':>8}")
-    models = 1 + len(CONTROL_ORDER)  # the controls are scored beside it in no time
+    """Print how long one model of 4B takes for known datasets with a worker on each GPU, and what that costs."""
+    head = f"{'dataset':<15} {'run':<5} {'trials':>10} {'GPUs':>4} {'hours':>7} {'cost':>6} {'opening':>7}"
+    print(f"{head} {'command':>8} {'memory':>7} {'worker':>7} {'commands':>8} {'hours':>7}")
     for name, episodes in KNOWN.items():
         for run, conditions, seconds in (("clean", 1, CLEAN_SECONDS), ("quick", CONDITIONS, QUICK_SECONDS)):
             for workers in gpus:
-                plan = Plan(episodes, models, seconds / models, workers, conditions=conditions)
-                busy, taken = stages(plan, cost), hours(plan, cost)
-                split = replace(plan, commands=max(commands_needed(plan, cost), round(workers / 8)))
+                plan = Plan(episodes, 1, seconds, workers, conditions=conditions)
+                busy, taken, held = stages(plan, cost), hours(plan, cost), episodes * cost.worker_episode_bytes / 1e9
+                split = replace(plan, commands=max(commands_needed(plan, cost), -(-workers // 8)))
                 row = (
-                    f"{name:<15} {run:<5} {plan.cells:>11,} {workers:>4} {taken:>8.2f} {taken * workers * price:>6,.0f}"
+                    f"{name:<15} {run:<5} {plan.cells:>10,} {workers:>4} {taken:>7.2f} {taken * workers * price:>6,.0f}"
                 )
                 row += f" {busy['opening the data'] / 3600 / taken:>7.0%} {busy['the command'] / 3600 / taken:>8.0%}"
-                row += f" {memory_gb(plan, cost):>4.1f} GB {episodes * cost.worker_episode_bytes / 1e9:>4.1f} GB"
-                print(f"{row} {split.commands:>8} {hours(split, cost):>8.2f}")
+                row += f" {memory_gb(plan, cost):>4.1f} GB {held:>4.1f} GB"
+                print(f"{row} {split.commands:>8} {hours(split, cost):>7.2f}")
+    for models, what in ((1, "without controls"), (1 + len(CONTROL_ORDER), "with all controls")):
+        plan = Plan(1, models, QUICK_SECONDS / models, 1)
+        most = worker_seconds(plan, cost) / (CONDITIONS * models * cost.command_cell)
+        print(f"quick {what}: one command keeps up with {most:,.0f} GPUs")
 
 
 def main() -> None:
@@ -258,8 +262,10 @@ def main() -> None:
         CONSTANTS.parent.mkdir(parents=True, exist_ok=True)
         CONSTANTS.write_text(json.dumps(asdict(measure()), indent=2) + "\n")
     cost = Constants(**json.loads(CONSTANTS.read_text()))
-    if chosen.gpus:
-        tell_known([int(number) for number in chosen.gpus.split(",")], chosen.price, cost)
+    if chosen.gpus:  # workers on other machines cost the command more than those of its own
+        taking = json.loads(SIMULATED.read_text())["command_seconds_per_trial"]
+        gpus = [int(number) for number in chosen.gpus.split(",")]
+        tell_known(gpus, chosen.price, replace(cost, command_cell=taking))
     else:
         tell(chosen, cost)
 
