@@ -3,10 +3,10 @@
     python benchmarks/release.py [--release 0.2.0] [--only overhead,montecarlo] [--rival-venv FOLDER]
 
 Each benchmark below runs in a process of its own, with few repetitions, and ends with `ratio: X`: ours against a rival
-that takes turns with it in the same run, so that another or a busy machine changes it little. The ratios are written
-to benchmarks/results/releases/RELEASE-MACHINE.json and compared with the latest other release on such a machine. A
+that takes turns with it in the same run, so that another machine changes it little. The ratios are written to
+benchmarks/results/releases/RELEASE-MACHINE.json and compared with the latest release before it on such a machine. A
 ratio below 0.7 of what it was is a regression: the exit status is 1. `perturbations` needs --rival-venv, a folder that
-holds imagecorruptions or gets it installed.
+holds imagecorruptions or gets it installed. All but `perturbations` and `montecarlo` need a machine that is idle.
 """
 
 import argparse
@@ -74,20 +74,28 @@ def main() -> int:
     file, earlier = RELEASES / f"{chosen.release}-{machine}.json", release_before(chosen.release, machine)
     ratios = json.loads(file.read_text(encoding="utf-8"))["ratios"] if chosen.only and file.exists() else {}
     before = json.loads(earlier.read_text(encoding="utf-8"))["ratios"] if earlier else {}
+    content = {"release": chosen.release, "machine": machine, "cores": os.cpu_count()}
+    content |= {"python": platform.python_version(), "ratios": ratios}
+    if (load := os.getloadavg()[0]) > 0.5 * (os.cpu_count() or 1):
+        print(f"other programs use this machine (load {load:.1f}): only perturbations and montecarlo mean much")
+    RELEASES.mkdir(parents=True, exist_ok=True)
+    broken = []
     for name, command in commands.items():
         started = time.perf_counter()
-        ratios[name] = measure(command)
+        try:
+            ratios[name] = measure(command)
+        except subprocess.CalledProcessError:
+            broken.append(name)
+            continue
         was = f", {before[name]:.2f} in {earlier.stem}" if earlier and name in before else ""
         told = f"{ratios[name]:.2f} times {BENCHMARKS[name][1]}{was}"
         print(f"{name:<14} {told} ({time.perf_counter() - started:.0f} s)", flush=True)
-    content = {"release": chosen.release, "machine": machine, "cores": os.cpu_count()}
-    content |= {"python": platform.python_version(), "ratios": dict(sorted(ratios.items()))}
-    RELEASES.mkdir(parents=True, exist_ok=True)
-    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        file.write_text(json.dumps(content, indent=2, sort_keys=True) + "\n", encoding="utf-8")
     slower = regressions(ratios, before)
-    if slower:
-        print(f"slower than {earlier.stem if earlier else ''}: {', '.join(slower)}", file=sys.stderr)
-    return 1 if slower else 0
+    for what, names in (("ended with an error", broken), (f"slower than {earlier}", slower)):
+        if names:
+            print(f"{what}: {', '.join(names)}", file=sys.stderr)
+    return 1 if broken or slower else 0
 
 
 if __name__ == "__main__":
