@@ -1,6 +1,7 @@
 """How long a plan takes on how many machines, and what gives way first: a cost model, and a simulation that checks it.
 
     python benchmarks/capacity_plan.py [--measure] [--models 100] [--seconds-per-cell 0.05] [--workers 1000]
+    python benchmarks/capacity_plan.py --gpus 1,8,64 [--price 3]     # one model of 4B over known datasets, and its cost
 
 Every stage has a constant that is measured here (`--measure` writes benchmarks/results/constants.json anew).
 Workers decode, perturb and score; one command plans, takes trials in and writes them. The model says how long each of
@@ -13,13 +14,15 @@ import json
 import tempfile
 import time
 import tracemalloc
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+import cloudpickle
 import numpy as np
 
 from rewardlab.api import stress_plan
 from rewardlab.core.episode import hold_frames
+from rewardlab.core.summary import CONTROL_ORDER
 from rewardlab.data import open_dataset
 from rewardlab.evaluation import evaluate as stress
 from rewardlab.evaluation.plan import bundle_jobs, plan_trials
@@ -27,8 +30,14 @@ from rewardlab.evaluation.scoring import perturb_trials
 from scale import write_dataset
 
 CONSTANTS = Path(__file__).parent / "results" / "constants.json"
+SIMULATED = Path(__file__).parent / "results" / "simulated_cluster.json"
 CONDITIONS = 33  # of `quick` at four severities, and clean
 SIZES = (1_000, 10_000, 100_000, 1_000_000)  # episodes
+KNOWN = {"RoboRewardBench": 2_831, "DROID": 100_000, "OXE": 1_000_000}  # episodes, the last two rounded
+# Seconds for a trial of Qwen3-VL-4B on an H200, 480 x 640 pixels: benchmarks/results/feature_reuse.txt. `quick` has at
+# each severity four changes with new frames, two of the instruction and two of the order.
+CLEAN_SECONDS = 0.1163
+QUICK_SECONDS = (0.1662 + 16 * 0.0710 + 8 * 0.0085 + 8 * 0.0538) / CONDITIONS
 
 
 @dataclass(frozen=True)
@@ -42,6 +51,8 @@ class Constants:
     command_cell: float  # the command plans a cell, takes its trial in and writes it, seconds
     stored_cell: float  # bytes of a trial in Parquet
     joined_cell: float  # bytes of a trial in memory while a run is joined and summed up
+    sent_episode: float  # bytes of an episode, frames aside, that every worker is sent when it starts
+    worker_episode_bytes: float  # of an episode in the memory of every worker
 
 
 @dataclass(frozen=True)
@@ -140,7 +151,8 @@ def measure() -> Constants:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         write_dataset(folder / "data", 400)
-        return Constants(*opening(folder), *preparing(), *commanding(folder), joined_cell=1_200)  # results/speed
+        joined = 1_200  # results/speed
+        return Constants(*opening(folder), *preparing(), *commanding(folder), joined, *sending(folder))
 
 
 def opening(folder: Path) -> tuple[float, float]:
@@ -154,6 +166,18 @@ def opening(folder: Path) -> tuple[float, float]:
     size, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     return seconds / len(episodes), size / len(held[0])
+
+
+def sending(folder: Path) -> tuple[float, float]:
+    """Return how large an episode is on its way to a worker, and in the memory of that worker."""
+    plan = stress_plan({"models": ("length",), "data": str(folder / "data"), "perturbations": ("semantic",)})
+    _, context = stress.open_plan(plan)
+    sent = cloudpickle.dumps(context)
+    tracemalloc.start()
+    held = cloudpickle.loads(sent)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    return len(sent) / len(held.dataset), size / len(held.dataset)
 
 
 def preparing() -> tuple[float, float]:
@@ -203,17 +227,47 @@ def tell(chosen: argparse.Namespace, cost: Constants) -> None:
         print(f"{workers:>6,} workers: {played:>9.3f} episodes/s played, {model_rate(one, cost):>9.3f} by the model")
 
 
+def tell_known(gpus: list[int], price: float, cost: Constants) -> None:
+    """Print how long one model of 4B takes for known datasets with a worker on each GPU, and what that costs."""
+    head = f"{'dataset':<15} {'run':<5} {'trials':>10} {'GPUs':>4} {'hours':>7} {'cost':>6} {'opening':>7}"
+    print(f"{head} {'command':>8} {'memory':>7} {'worker':>7} {'commands':>8} {'hours':>7}")
+    for name, episodes in KNOWN.items():
+        for run, conditions, seconds in (("clean", 1, CLEAN_SECONDS), ("quick", CONDITIONS, QUICK_SECONDS)):
+            for workers in gpus:
+                plan = Plan(episodes, 1, seconds, workers, conditions=conditions)
+                busy, taken, held = stages(plan, cost), hours(plan, cost), episodes * cost.worker_episode_bytes / 1e9
+                split = replace(plan, commands=max(commands_needed(plan, cost), -(-workers // 8)))
+                row = (
+                    f"{name:<15} {run:<5} {plan.cells:>10,} {workers:>4} {taken:>7.2f} {taken * workers * price:>6,.0f}"
+                )
+                row += f" {busy['opening the data'] / 3600 / taken:>7.0%} {busy['the command'] / 3600 / taken:>8.0%}"
+                row += f" {memory_gb(plan, cost):>4.1f} GB {held:>4.1f} GB"
+                print(f"{row} {split.commands:>8} {hours(split, cost):>7.2f}")
+    for models, what in ((1, "without controls"), (1 + len(CONTROL_ORDER), "with all controls")):
+        plan = Plan(1, models, QUICK_SECONDS / models, 1)
+        most = worker_seconds(plan, cost) / (CONDITIONS * models * cost.command_cell)
+        print(f"quick {what}: one command keeps up with {most:,.0f} GPUs")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--models", type=int, default=100)
     parser.add_argument("--seconds-per-cell", type=float, default=0.05)
     parser.add_argument("--workers", type=int, default=1_000)
+    parser.add_argument("--gpus", help="numbers of GPUs: tell time and cost of one model over known datasets")
+    parser.add_argument("--price", type=float, default=3.0, help="of an hour of a GPU and its cores")
     chosen = parser.parse_args()
     if chosen.measure:
         CONSTANTS.parent.mkdir(parents=True, exist_ok=True)
         CONSTANTS.write_text(json.dumps(asdict(measure()), indent=2) + "\n")
-    tell(chosen, Constants(**json.loads(CONSTANTS.read_text())))
+    cost = Constants(**json.loads(CONSTANTS.read_text()))
+    if chosen.gpus:  # workers on other machines cost the command more than those of its own
+        taking = json.loads(SIMULATED.read_text())["command_seconds_per_trial"]
+        gpus = [int(number) for number in chosen.gpus.split(",")]
+        tell_known(gpus, chosen.price, replace(cost, command_cell=taking))
+    else:
+        tell(chosen, cost)
 
 
 if __name__ == "__main__":

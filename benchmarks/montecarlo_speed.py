@@ -27,7 +27,7 @@ SIZES = {4: (2_000, 1_000_000, 3_000), 100: (1_000, 40_000, 50)}  # T: episodes 
 def loop(study: StudyConfig) -> tuple[float, float]:
     """Return mean accuracy and mean tau, one episode at a time."""
     rng = rng_for(SEED, "loop", study.steps)
-    truth, scale, fresh = study.label, float(study.scale(COMPETENCE)), np.sqrt(1 - study.rho**2)
+    truth, scale, fresh = study.truth, float(study.scale(COMPETENCE)), np.sqrt(1 - study.rho**2)
     accuracies, taus = [], []
     for _ in range(study.episodes):
         noise = rng.standard_normal(study.steps)

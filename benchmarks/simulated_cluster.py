@@ -5,8 +5,9 @@
 `--hosts` Ray processes hold `--workers` asynchronous workers. Each answers a batch of 8 trials after `--latency`
 seconds, as a model on a GPU of its own would, so two cores can play a cluster. All that the command does is real: it
 plans the trials, sends jobs, takes answers in and writes them. For every tenth of the run the table has trials per
-second, the processor time of the command for a trial, its memory and the files of the run. Then the command is killed
-in the middle of a second run, and started again: seconds until the next answer.
+second, the processor time of the command for a trial, its memory and the files of the run. The efficiency on a calm
+machine is computed from this time by the simulation in capacity_plan.py. Then the command is killed in the middle of a
+second run, and started again: seconds until the next answer, and processor time of the command until then.
 """
 
 import argparse
@@ -30,6 +31,7 @@ from typing import Any
 import cloudpickle
 import ray
 
+from capacity_plan import Constants, Plan, simulate
 from rewardlab.api import stress_plan
 from rewardlab.core.settings import Execution
 from rewardlab.core.trial import Trial
@@ -47,7 +49,7 @@ from rewardlab.evaluation.plan import (
     plan_trials,
 )
 from rewardlab.evaluation.scoring import failed_trials
-from scale import resident_mb, write_dataset
+from scale import processor_seconds, resident_mb, write_dataset
 
 BATCH = 8  # trials that a model answers at once
 _POLL_SECONDS = 1.0
@@ -163,6 +165,8 @@ class Tenths:
         if not self.started:
             self.started, self.used = time.perf_counter(), time.process_time()
             print("first trial", flush=True)
+        if self.done < self.trials / 2 <= self.done + len(trials):
+            print("half of the trials", flush=True)
         self.done += len(trials)
         if self.done >= (len(self.rows) + 1) * self.trials / 10:
             row = {
@@ -211,14 +215,15 @@ def trials_per_episode() -> int:
     return len(conditions(stress.scoring_context(plan, ()), plan.severities)) * len(plan.every_model)
 
 
-def restart_seconds(chosen: argparse.Namespace, folder: Path) -> tuple[float, int]:
-    """Kill the command in the middle of a run; return the seconds until the next has an answer, and what was kept."""
+def restart(chosen: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Kill the command in the middle of a run; return what was kept, and what the next needs until it has an answer."""
     command = [sys.executable, __file__, "--score", str(folder)]
     command += [f"--{name}={vars(chosen)[name]}" for name in ("workers", "hosts", "latency")]
     half = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert half.stdout is not None
-    half.stdout.readline()
-    time.sleep(max(5.0, 0.4 * chosen.trials * chosen.latency / BATCH / chosen.workers))
+    for line in half.stdout:
+        if line.startswith("half"):
+            break
     os.killpg(half.pid, signal.SIGKILL)
     half.wait()
     kept = len(stress.open_run(folder / "run").trials(("id", "status")))
@@ -226,10 +231,17 @@ def restart_seconds(chosen: argparse.Namespace, folder: Path) -> tuple[float, in
     again = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, start_new_session=True)
     assert again.stdout is not None
     again.stdout.readline()
-    seconds = time.perf_counter() - before
+    found = {"kept": kept, "seconds": time.perf_counter() - before, "command_seconds": processor_seconds(again.pid)}
     os.killpg(again.pid, signal.SIGKILL)
     again.wait()
-    return seconds, kept
+    return found
+
+
+def computed_efficiency(chosen: argparse.Namespace, command_seconds: float) -> float:
+    """Return the rate over that of a command which takes no time, as the simulation of the capacity plan plays it."""
+    plan = Plan(1, 1, chosen.latency / BATCH, chosen.workers, conditions=BATCH)
+    cost = Constants(**(dict.fromkeys(Constants.__dataclass_fields__, 0.0) | {"command_cell": command_seconds}))
+    return simulate(plan, cost, episodes=200 * chosen.workers) * chosen.latency / chosen.workers
 
 
 def tell(chosen: argparse.Namespace, rows: list[dict[str, float]]) -> dict[str, float]:
@@ -247,13 +259,14 @@ def tell(chosen: argparse.Namespace, rows: list[dict[str, float]]) -> dict[str, 
     found = {"ideal_rate": ideal, "rate": last["trials"] / last["seconds"], "command_seconds_per_trial": own}
     found |= {
         "efficiency": found["rate"] / ideal,
+        "computed_efficiency": computed_efficiency(chosen, own),
         "command_busy": own * ideal,
         "most_workers": chosen.latency / BATCH / own,
     }
     print(
         f"{chosen.workers} workers: {found['rate']:,.0f} of {ideal:,.0f} trials/s ({found['efficiency']:.0%}); "
-        f"at the full rate the command is busy {found['command_busy']:.0%} of one core, and it keeps up with "
-        f"{found['most_workers']:,.0f} workers"
+        f"with a core of its own the command, busy {found['command_busy']:.0%} of it, allows "
+        f"{found['computed_efficiency']:.0%}, and it keeps up with {found['most_workers']:,.0f} workers"
     )
     return found
 
@@ -275,15 +288,16 @@ def main() -> None:
         write_dataset(folder / "data", -(-chosen.trials // trials_per_episode()))
         rows = score(chosen, folder)
         shutil.rmtree(folder / "run")
-        seconds, kept = restart_seconds(chosen, folder)
+        again = restart(chosen, folder)
     finally:
         shutil.rmtree(folder)
     found = tell(chosen, rows)
-    print(f"killed with {kept:,} trials kept, started again: next trial after {seconds:.1f} s")
+    waited = f"{again['seconds']:.1f} s, {again['command_seconds']:.1f} s of it the command's processor time"
+    print(f"killed with {again['kept']:,} trials kept, started again: next trial after {waited}")
     if chosen.out:
         machine = {"cores": os.cpu_count(), "machine": platform.machine(), "python": platform.python_version()}
         settings = {name: vars(chosen)[name] for name in ("trials", "workers", "hosts", "latency")}
-        content = settings | found | {"restart_seconds": seconds, "kept": kept, "tenths": rows} | machine
+        content = settings | found | {"restart": again, "tenths": rows} | machine
         chosen.out.write_text(json.dumps(content, indent=2) + "\n")
 
 

@@ -35,6 +35,15 @@ def test_the_stages_of_the_runner_are_timed_and_add_up(tiny_data: Path) -> None:
     assert overhead.naive(plan) > 0
 
 
+def test_a_release_is_compared_with_the_one_before_it_on_such_a_machine(tmp_path: Path) -> None:
+    release = benchmark("release")
+    for name in ("0.9.0-x86_64", "0.10.0-x86_64", "0.10.1-aarch64", "0.11.0-x86_64"):
+        (tmp_path / f"{name}.json").touch()
+    assert release.release_before("0.11.0", "x86_64", tmp_path) == tmp_path / "0.10.0-x86_64.json"
+    assert release.release_before("0.9.0", "x86_64", tmp_path) is None
+    assert release.regressions({"same": 9.0, "slower": 6.0, "new": 1.0}, {"same": 10.0, "slower": 10.0}) == ["slower"]
+
+
 @pytest.mark.slow
 def test_a_made_up_run_is_read_as_one_that_goes_on(tmp_path: Path) -> None:
     for words in (["make", "300", "temporal"], ["resume"]):
