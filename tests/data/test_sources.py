@@ -14,7 +14,7 @@ from rewardlab.core.errors import DataError
 from rewardlab.core.settings import Execution, settings_of
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
-from rewardlab.data.row_listing import list_rows
+from rewardlab.data.row_listing import folders_of_splits, list_rows, list_splits
 from rewardlab.data.sources import SOURCES, describe_episode, source_called
 from rewardlab.evaluation.roborewardbench import SUBSETS, published_rows
 from tests.augmentation.local_teacher import make_counterfactuals
@@ -170,6 +170,15 @@ def test_check_names_the_flag_and_verify_where_no_episode_states_an_outcome(
     video = tmp_path / "1.mp4"
     main(["data", "check", str(video)])
     assert f"rewardlab data verify {video}" in capsys.readouterr().out
+
+
+def test_a_report_counts_demonstrations_as_successes_and_names_the_flag(mixed: Path, tmp_path: Path) -> None:
+    rows = list_splits(folders_of_splits(str(mixed)), demonstrations=True)[""].rows
+    assert [row.level for row in rows] == [2, 5, None, 5, 5]
+    silent = write_rows(tmp_path / "silent", {})
+    for assumed in (False, True):
+        page = rewardlab.data_report(silent, out=tmp_path / "page.html", demonstrations=assumed).read_text("utf-8")
+        assert ("No row has a level; if all of them are successful demonstrations, add" in page) is not assumed
 
 
 def test_a_converted_demonstration_is_a_success_that_says_where_this_comes_from(mixed: Path, tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.trial import ScoreInfo, Trial
-from rewardlab.evaluation.ensembles import report_ensembles
+from rewardlab.evaluation.ensembles import report_ensembles, report_normalisers
+from rewardlab.reporting.report import write_report
 from rewardlab.reporting.run_page import ensemble_view
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import ONE
@@ -131,3 +132,29 @@ def test_a_run_without_ensembles_has_no_such_report(tmp_path: Path) -> None:
     made = start_run(tmp_path / "run", record_of(alone))
     made.append(alone)
     assert report_ensembles(made) is None and ensemble_view(made) is None
+
+
+def reworded(model: str, place: int, level: float, cost: float) -> Trial:
+    made = replace(trial(model, place, level, 1.0, ScoreInfo(cost=cost)), id=f"{model}-{place}-reworded")
+    return replace(made, perturbation="paraphrase", category="semantic", severity=1)
+
+
+def test_a_normaliser_is_shown_beside_the_same_model_without_it(tmp_path: Path) -> None:
+    """Plain, the model follows the words in four of eight rewordings; behind the normaliser it never does."""
+    name = "normalise:a?rewriter=openai:b@http://localhost:1/v1"
+    moved = [level - 1 if level > 3 else level for level in LEVELS["a"]]
+    trials = [trial("a", p, LEVELS["a"][p], 1.0, ScoreInfo(cost=1.0)) for p in range(8)]
+    trials += [trial(name, p, LEVELS["a"][p], 1.0, ScoreInfo(cost=3.0)) for p in range(8)]
+    trials += [reworded("a", p, moved[p], 1.0) for p in range(8)]
+    trials += [reworded(name, p, LEVELS["a"][p], 3.0) for p in range(8)]
+    run = made_run(tmp_path, trials, ["a", name])
+    (report,) = report_normalisers(run)
+    gains = {(gain.where, gain.heading): gain.found for gain in report.gains}
+    assert (report.model, report.plain, report.price) == (name, "a", 2.0)
+    assert gains["clean", "success"].difference == 0 and gains["clean", "success"].trials == 8
+    kept = gains["other words, same meaning", "kept"]
+    assert (kept.b, kept.a, kept.difference) == (0.5, 1.0, 0.5) and kept.low < 0.5 < kept.high
+    page = write_report([run], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "What normalising instructions changes" in page and "costs 2" in page
+    alone = made_run(tmp_path / "alone", [t for t in trials if t.model == name], [name])
+    assert report_normalisers(alone) == []

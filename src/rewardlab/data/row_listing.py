@@ -114,9 +114,9 @@ def folders_of_splits(data: str) -> dict[str, Path]:
     return found
 
 
-def list_splits(folders: Mapping[str, Path]) -> dict[str, RowListing]:
-    """Return the rows of each split."""
-    return {split: _listing(folder) for split, folder in folders.items()}
+def list_splits(folders: Mapping[str, Path], *, demonstrations: bool = False) -> dict[str, RowListing]:
+    """Return the rows of each split; with `demonstrations`, those that state no outcome are successes."""
+    return {split: _listing(folder, demonstrations=demonstrations) for split, folder in folders.items()}
 
 
 def draw_videos(folders: Mapping[str, Path], most: int, rng: np.random.Generator) -> list[tuple[str, str]]:
@@ -166,7 +166,7 @@ def _other_layout(data: str, folder: Path) -> DataError:
 
 
 @paused_garbage_collection()
-def _listing(folder: Path) -> RowListing:
+def _listing(folder: Path, *, demonstrations: bool = False) -> RowListing:
     rows: list[ListedRow] = []
     problems: list[Problem] = []
     seen: dict[str, int] = {}
@@ -177,7 +177,8 @@ def _listing(folder: Path) -> RowListing:
             problems.append(Problem(f"line {line}", f"this row and those after it are not read, {ROWS.describe()}"))
             break
         try:
-            rows.append(_listed(line, parse_bounded_row(text, most_bytes, parse), seen, most_characters))
+            row = parse_bounded_row(text, most_bytes, parse)
+            rows.append(_listed(line, row, seen, most_characters, demonstrations=demonstrations))
         except DataError as error:
             problems.append(Problem(f"line {line}", str(error)))
     return RowListing(folder, tuple(rows), tuple(problems))
@@ -201,7 +202,9 @@ def rows_on_lines(listing: RowListing, wanted: set[int]) -> Iterator[tuple[int, 
     raise DataError(f"{listing.folder / METADATA} has changed since it was read; start the command again")
 
 
-def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> ListedRow:
+def _listed(
+    line: int, row: Row, seen: dict[str, int], most_characters: int, *, demonstrations: bool = False
+) -> ListedRow:
     require(row, "file_name")
     name = require_name(row["file_name"], "file_name")
     instruction, level = row.get("task"), row.get("reward")
@@ -210,7 +213,8 @@ def _listed(line: int, row: Row, seen: dict[str, int], most_characters: int) -> 
     if type(level) is not int or not 1 <= level <= 5 or row.get("success", level == 5) is not (level == 5):
         label = label_of(name, {key: row.get(key) for key in ("reward", "success")}, 0)
         stated = label.level is not None or label.success is not None
-        shown = not stated and is_demonstration(demonstration_of(name, row), _text(row, "source"))
+        said = demonstration_of(name, row)
+        shown = not stated and is_demonstration(said, _text(row, "source"), assumed=demonstrations)
         level = SUCCESS_LEVEL if shown else label.level
     key = blake2b(f"{name}\0{instruction}\0{level}".encode(), digest_size=8).hexdigest()
     seen[key] = times = seen.get(key, 0) + 1

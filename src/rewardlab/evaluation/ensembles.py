@@ -1,4 +1,4 @@
-"""What an ensemble pays for its accuracy: how alike its members err, and what a verdict costs."""
+"""What models made of others gain and pay: how alike members err, what a verdict costs, what normalising changes."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,8 +12,9 @@ from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics import accuracy
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, draw_clusters, percentile_interval, sum_by
-from rewardlab.metrics.contract import answered
+from rewardlab.metrics.contract import Metric, answered
 from rewardlab.metrics.estimates import clusters_of, measure, with_clean_answers, with_clusters
+from rewardlab.metrics.paired_differences import PairedDifference, paired_means
 
 _COLUMNS = (*METRIC_COLUMNS, "cost", "member_levels", "member_failures", "skipped_members")
 
@@ -152,3 +153,75 @@ def _seconds(own: Mapping[str, TrialTable], model: str, asked: Mapping[str, Mapp
     each = [(share, _seconds(own, name, asked) if name in own else None) for name, share in members.items()]
     known = [share * seconds for share, seconds in each if seconds is not None]
     return sum(known) if len(known) == len(each) else None
+
+
+# What rewriting the instruction gains and costs: `normalise:MODEL` beside MODEL in the same run.
+
+_NORMALISED = "normalise:"
+_SAME, _OTHER = "other words, same meaning", "other meaning"
+_COMPARED: tuple[tuple[str, Metric], ...] = (
+    ("clean", accuracy.success_accuracy),
+    ("clean", accuracy.micro_mae),
+    (_SAME, accuracy.success_accuracy),
+    (_SAME, accuracy.micro_mae),
+    (_SAME, accuracy.expectation_kept),
+    (_OTHER, accuracy.expectation_kept),
+)
+
+
+@dataclass(frozen=True)
+class NormaliserGain:
+    """A metric with rewritten instructions (`a`) and as they are given (`b`), on the trials that both answered."""
+
+    where: str
+    heading: str
+    found: PairedDifference
+
+
+@dataclass(frozen=True)
+class NormaliserReport:
+    """What `normalise:` changes for a model, and by how much it raises the price of a verdict; None where unknown."""
+
+    model: str
+    plain: str
+    gains: tuple[NormaliserGain, ...]
+    price: float | None
+
+
+def report_normalisers(run: Run, seed: int = 0) -> list[NormaliserReport]:
+    """Return what the normalisers of a run change, each beside the same model of the run without it."""
+    evaluated = run.record.evaluated
+    pairs = {name: plain for name in evaluated if (plain := _without_normaliser(name)) in evaluated}
+    if not pairs:
+        return []
+    trials = with_clusters(with_clean_answers(run.trials(_COLUMNS)))
+    draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, seed)
+    return [_normaliser_report(_of(trials, name), _of(trials, plain), draws) for name, plain in pairs.items()]
+
+
+def _without_normaliser(name: str) -> str:
+    """Return the model behind a normaliser, as it is called alone; empty for any other model."""
+    if not name.startswith(_NORMALISED):
+        return ""
+    model, _, option = name.removeprefix(_NORMALISED).rpartition("?")
+    return model if model and option.startswith("rewriter=") else name.removeprefix(_NORMALISED)
+
+
+def _normaliser_report(normalised: TrialTable, plain: TrialTable, draws: Draws) -> NormaliserReport:
+    rows = {place: row for row, place in enumerate(_places(plain))}
+    shared = [(row, rows[place]) for row, place in enumerate(_places(normalised)) if place in rows]
+    first, second = (side.take(np.array([pair[at] for pair in shared])) for at, side in enumerate((normalised, plain)))
+    changed = first.matches("category", "semantic")
+    same = first.matches("expectation", "same")
+    other = first.matches("expectation", "lower") | first.matches("expectation", "relabel")
+    masks = {"clean": first.matches("perturbation", "clean"), _SAME: changed & same, _OTHER: changed & other}
+    gains = []
+    for where, metric in _COMPARED:
+        a, b = first.where(masks[where]), second.where(masks[where])
+        assert metric.values is not None  # all of them are means over trials
+        found = paired_means(metric.values(a), metric.values(b), clusters_of(a), draws)
+        if found.trials:
+            gains.append(NormaliserGain(where, metric.heading, found))
+    prices = [_mean(side.number("cost")) for side in (first, second)]
+    price = None if prices[0] is None or prices[1] is None else prices[0] - prices[1]
+    return NormaliserReport(normalised.text("model")[0], plain.text("model")[0], tuple(gains), price)

@@ -11,8 +11,9 @@ import numpy as np
 
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
-from rewardlab.core.settings import Help, Seed
+from rewardlab.core.settings import Demonstrations, Help, Seed
 from rewardlab.data.row_listing import ListedRow, paused_garbage_collection
+from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.evaluation.display import format_number, format_percent, format_percent_interval
 from rewardlab.evaluation.vision_free import BaselineScore
 from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts, level_lengths, measure_data
@@ -37,6 +38,7 @@ def data_report(
     out: Annotated[Path | str, Help("file to write the page to")] = "data-report.html",
     videos: Annotated[int, Help("open at most N videos, drawn at random, to measure lengths")] = 200,
     near_duplicates: Annotated[bool, Help("decode these videos as well and look for near copies among them")] = False,
+    demonstrations: Demonstrations = False,
     seed: Seed = 0,
 ) -> Path:
     """Write a page about a dataset and return its path: labels, sources, lengths, frames, duplicates, splits.
@@ -51,7 +53,9 @@ def data_report(
         raise PlanError(f"videos must be at least 1, got {videos}")
     page = page_path(out)
     with paused_garbage_collection():
-        facts = measure_data(str(data), videos=videos, near_duplicates=near_duplicates, seed=seed)
+        facts = measure_data(
+            str(data), videos=videos, near_duplicates=near_duplicates, seed=seed, demonstrations=demonstrations
+        )
         return write_page(page, render_data_page(facts))
 
 
@@ -76,7 +80,7 @@ def balance_sentence(group: GroupCounts) -> str:
     """Say how even the labels are."""
     known = {level: count for level, count in group.levels.items() if level is not None}
     if not known:
-        return "No row has a level."
+        return f"No row has a level; {IF_DEMONSTRATIONS}."
     total, (level, most) = sum(known.values()), max(known.items(), key=lambda item: item[1])
     missing = [str(level) for level in range(1, 6) if not known.get(level)]
     said = f"Level {level} is {format_percent(most / total)} of {total:,} labels"

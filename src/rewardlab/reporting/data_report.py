@@ -252,14 +252,16 @@ class DataFacts:
     last_frames: tuple[LastFrame, ...]
 
 
-def measure_data(data: str, *, videos: int, near_duplicates: bool, seed: int) -> DataFacts:
+def measure_data(
+    data: str, *, videos: int, near_duplicates: bool, seed: int, demonstrations: bool = False
+) -> DataFacts:
     """Read the rows, open a sample of the videos, and measure."""
     folders = folders_of_splits(data)
     size = sum((folder / METADATA).stat().st_size for folder in folders.values())
     with open_beside(size > _MANY_BYTES) as opening:
         drawn = draw_videos(folders, videos, rng_for(seed, "opened videos"))
         measured = opening.begin(_length, [(folders[split], name) for split, name in drawn])
-        listings = list_splits(folders)
+        listings = list_splits(folders, demonstrations=demonstrations)
         if not any(listing.rows for listing in listings.values()):
             raise DataError(f"{data} holds no sound row; `rewardlab data check {data}` lists the problems")
         # The rest is measured in an order that leaves a second process the time for its part.

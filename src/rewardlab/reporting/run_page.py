@@ -30,7 +30,7 @@ from rewardlab.evaluation.display import (
     reason_kind,
     run_names,
 )
-from rewardlab.evaluation.ensembles import EnsembleReport, report_ensembles
+from rewardlab.evaluation.ensembles import EnsembleReport, NormaliserReport, report_ensembles, report_normalisers
 from rewardlab.evaluation.findings import NAMED, contrast, expectations_kept, model_verdict, verdict
 from rewardlab.evaluation.replay import TrialReplay, replay
 from rewardlab.metrics import METRICS, metrics_shown
@@ -398,6 +398,11 @@ def ensemble_view(run: Run) -> EnsembleView | None:
     return EnsembleView(report, unit, point_chart(points, axes, f"success accuracy against {unit}"))
 
 
+def normaliser_reports(run: Run) -> list[NormaliserReport]:
+    """Return what the normalisers of a run change; none in a run of another kind."""
+    return report_normalisers(run) if run.record.kind in ("stress", "bench") else []
+
+
 # of the trials that the page needs
 _COLUMNS = (*(field.name for field in fields(ShownTrial)), "status", "reason", "truth_success")
 
@@ -459,6 +464,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
             wrong=wrong,
             question=QUESTION,
             ensembles=[(run, view) for run in runs if (view := ensemble_view(run)) is not None],
+            normalisers=[report for run in runs for report in normaliser_reports(run)],
             midway=midway_rows(summary),
             metric_headings={metric.name: metric.heading for metric in METRICS.values()},
             glossary={metric.heading: metric.summary for metric in METRICS.values()},

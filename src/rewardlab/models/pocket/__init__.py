@@ -93,7 +93,8 @@ _SIMULATION_ONLY = (
 )
 _FEW_REAL_CLIPS = (
     "It has learned from simulation and from few demonstrations of one real robot: "
-    "on real robots it has not been shown to be better than counting moving pixels."
+    "on real robots it has not been shown to be better than counting moving pixels, and it was trained on no clip of a "
+    "wrist camera."
 )
 _TRAINED_ON = ("Meta-World", "tabletop", "DROID")  # as their model cards state
 POCKET = {
