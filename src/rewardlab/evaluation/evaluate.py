@@ -265,9 +265,12 @@ def score_jobs(
     before = "" if outside else "loading the models"  # a line that renews itself would disturb a debugger
     progress = ProgressBar("scoring", total, finished, before=before, quiet=plan.execution.quiet)
     ledger, failed = LedgerFile(run.folder), 0
+    paid = [name for name, model in context.models.items() if model.server]
+    share = len(paid) / len(context.models)  # every model has as many trials
+    answered = finished * share
 
     def note() -> str:
-        price = ledger.forecast(progress.done / max(progress.total, 1))
+        price = ledger.forecast(min(1.0, answered / (total * share))) if paid else ""
         return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
 
     execution = replace(plan.execution, workers=_workers(plan, context))
@@ -282,6 +285,7 @@ def score_jobs(
                         take(trials)
                         wrong = [trial for trial in trials if trial.status == "failed"]
                         failed += len(wrong)
+                        answered += sum(trial.model in paid for trial in trials)
                         progress.step(progress.done + len(trials), note)
                         if wrong and plan.scoring.fail_fast:
                             raise StopRun(_first_failure(wrong[0]))
