@@ -271,7 +271,8 @@ def score_jobs(
 
     def note() -> str:
         price = ledger.forecast(min(1.0, answered / (total * share))) if paid else ""
-        return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
+        rate = progress.rate
+        return f"{rate:,.{0 if rate >= 10 else 1}f} trials/s, {failed} failed{price}"
 
     execution = replace(plan.execution, workers=_workers(plan, context))
     with progress, TrialWriter(run) as writer:

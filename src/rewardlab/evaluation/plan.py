@@ -312,10 +312,10 @@ def planned_trial(context: ScoringContext, episode: Episode, model: NamedModel, 
     return PlannedTrial(digest(*identity), name, severity, model.name)
 
 
-# What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
+# What a run will ask, printed before it begins, and what that takes, estimated from earlier answers.
 
 FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds")  # of the trials that it is made of
-_LATER = "told after the first answers"
+_LATER = "known after the first answers"
 
 
 @dataclass(frozen=True)
