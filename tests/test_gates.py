@@ -3,6 +3,7 @@
 import inspect
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,21 @@ def test_the_default_is_a_spread_of_all_categories() -> None:
     assert {p.category for p in chosen} == set(FAMILIES) and len(chosen) == 8
 
 
+def test_the_forecast_of_the_cost_leaves_out_models_that_cost_nothing(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def good(call: Call) -> None:
+        call.say("ANSWER: 3")
+
+    with chat_server(good) as server:
+        model = server.model("input_price=2&output_price=10")
+        assert main(["stress", model, str(tiny_data), "--perturbations", "none", "--out", str(tmp_path / "run")]) == 0
+        requests = server.asked.total()
+    said = capsys.readouterr().err
+    assert requests == 6 and "scoring 48 of 48" in said
+    assert set(re.findall(r"about (\S+) in all", said)) == {"0.0126"}  # six replies of 0.0021, however few came first
+
+
 def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -140,7 +156,7 @@ def test_a_dry_run_tells_cells_and_requests_and_asks_nobody(
         said = capsys.readouterr().out
         assert "1,584 trials (6 episodes x 33 conditions x 8 models)" in said
         assert f"{server.model()}: 198 requests or more to a server" in said
-        assert "tokens and cost: told after the first answers" in said
+        assert "tokens and cost: known after the first answers" in said
         assert server.asked.total() == 0 and not list(tmp_path.iterdir())
         few = ["--perturbations", "none", "--no-controls", "--max-requests", "2", "--batch-size", "1"]
         assert main([*words, *few]) == 3

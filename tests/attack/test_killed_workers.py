@@ -107,7 +107,8 @@ def test_only_the_poison_fails_where_the_perturbing_kills(tiny_data: Path, tmp_p
     lost = failed(run)
     assert {(t.episode, t.severity) for t in lost} == {("arm/b.mp4", 4)}
     assert {t.model for t in lost} == {"length", "constant", "random", "motion", "end-motion", "change", "oracle"}
-    assert {t.reason for t in lost} == {"the worker died with exit code 9 while the episode was decoded or perturbed"}
+    reason = "the worker process ended with exit code 9 while the episode was decoded or perturbed"
+    assert {t.reason for t in lost} == {reason}
 
 
 @pytest.mark.usefixtures("armed")
@@ -115,7 +116,7 @@ def test_a_model_that_always_dies_ends_the_run_after_a_bounded_number_of_restart
     tiny_data: Path, tmp_path: Path
 ) -> None:
     settings = {"models": ("deathlab:Deadly",), "perturbations": ("none",), "workers": 1, "max_restarts": 3}
-    with pytest.raises(Interrupted, match=r"died 4 times.*process of deathlab:Deadly died with exit code 5"):
+    with pytest.raises(Interrupted, match=r"ended 4 times.*process of deathlab:Deadly ended with exit code 5"):
         evaluate(plan(tiny_data, tmp_path / "run", engine="processes", **settings))
 
 

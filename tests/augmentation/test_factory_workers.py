@@ -46,7 +46,7 @@ def test_an_episode_that_kills_its_worker_twice_is_refused_and_costs_no_other(tm
     assert commands == [*COMMANDS.values()] * 2
     assert [row.row["reward"] for row in made.rejected] == [1, 2, 3, 4]
     assert {row.row["file_name"] for row in made.rejected} == {"lab/1.mp4"}
-    assert all("a worker process died with exit code -11" in row.provenance["rejected"] for row in made.rejected)
+    assert all("a worker process ended with exit code -11" in row.provenance["rejected"] for row in made.rejected)
     times = asked(tmp_path)
     assert max(times.values()) == 2 and sum(count > 1 for count in times.values()) <= 2  # and one beside it
 
@@ -81,7 +81,7 @@ def test_a_video_that_kills_its_worker_takes_its_row_out_and_no_other(tmp_path: 
     with FactoryWorkers({}, Execution(workers=1)) as workers:
         made = write_dataset(tmp_path / "out", StageRows((short, poison)), (), workers.write_videos)
     assert [row.row["file_name"] for row in made.kept] == ["lab/0.mp4"]
-    assert "could not be written: a worker process died with exit code -11" in made.rejected[0].provenance["rejected"]
+    assert "could not be written: a worker process ended with exit code -11" in made.rejected[0].provenance["rejected"]
     assert (tmp_path / "tries").read_text() == "xx"
     assert [len(episode.clip) for episode in open_dataset(str(tmp_path / "out")).episodes] == [8]
 

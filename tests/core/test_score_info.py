@@ -248,6 +248,10 @@ def test_people_read_what_is_known_in_one_line() -> None:
             ScoreInfo(unfamiliar=True, training_distance=0.61, distance_limit=0.35),
             "unlike its training data (distance 0.61, limit 0.35): do not use this answer",
         ),
+        (
+            ScoreInfo(unfamiliar=True, training_distance=0.5713, distance_limit=0.5692),
+            "unlike its training data (distance 0.5713, limit 0.5692): do not use this answer",
+        ),
         (FULL, "unlike its training data (a still picture): do not use this answer"),
     ],
 )

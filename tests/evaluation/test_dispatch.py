@@ -50,7 +50,7 @@ def test_what_the_work_raises_is_raised_here_after_the_results_before_it() -> No
 
 
 def test_a_worker_that_dies_is_one_clear_error() -> None:
-    with pytest.raises(RunError, match="a worker process died with exit code 7; run the same command again"):
+    with pytest.raises(RunError, match="a worker process ended with exit code 7; run the same command again"):
         list(map_items(partial(die_at, 2), range(6), 2))
     with pytest.raises(RunError, match="exit code 7"):  # no worker is left
         list(map_items(partial(die_at, 0), [0, 0, 0, 0], 2))

@@ -148,7 +148,7 @@ def test_every_engine_gives_the_trials_of_the_processes_bit_for_bit(
     assert without_time(run).equals(on_processes)
     lost = failures(run)
     assert {(trial.episode, trial.model) for trial in lost} == {("arm/b.mp4", "enginelab:Poisoned")}
-    assert {trial.reason for trial in lost} == {"the process of enginelab:Poisoned died with exit code -11"}
+    assert {trial.reason for trial in lost} == {"the process of enginelab:Poisoned ended with exit code -11"}
     assert len(lost) == 2
     assert (lab / "tries").read_text() == "x" * 2 * len(lost)  # each was tried twice
 

@@ -96,12 +96,12 @@ def test_too_few_tasks_are_said_once_with_how_many_it_takes_and_blame_no_model(t
 @pytest.mark.parametrize(
     ("accuracy_threshold", "semantic", "visual"),
     [
-        (0.7, "1 no test above 0", "too few tasks"),
-        (0.3, "1 no test here", "1 no test here"),
+        (0.7, "1, above 0 as is a constant", "too few tasks"),
+        (0.3, "1, as is a constant", "1, as is a constant"),
         (0.9, *["too few tasks"] * 2),
     ],
 )
-def test_a_certified_cell_carries_the_mark_of_what_is_no_test(
+def test_a_certified_cell_is_marked_where_a_constant_is_certified_too(
     tmp_path: Path, accuracy_threshold: float, semantic: str, visual: str
 ) -> None:
     summary = summary_of(tmp_path, 12, accuracy_threshold)

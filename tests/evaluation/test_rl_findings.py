@@ -131,7 +131,7 @@ def test_tricks_that_end_alike_are_one_cluster() -> None:
 
 
 def test_trainings_that_failed_are_said_and_count_in_nothing() -> None:
-    failed = replace(training("door", "pocket", 0.0), status="failed", reason="its process died 2 times", success=None)
+    failed = replace(training("door", "pocket", 0.0), status="failed", reason="its process ended 2 times", success=None)
     results = study("types", [training("door", "true", 0.9), failed])
     assert [series.reward for series in series_of(results)] == ["true"]
     assert findings(results)[-1].startswith("1 of 2 training runs failed and are left out; the first: its process")

@@ -274,7 +274,7 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
     assert run_judge(tmp_path, arguments) == 0
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
     assert {(t.episode, t.reason) for t in failed} == {
-        ("arm/b.mp4", "the process of judge.model:Judge died with exit code -9")
+        ("arm/b.mp4", "the process of judge.model:Judge ended with exit code -9")
     }
     assert len(scored(Run(tmp_path / "run"))) == len(ROWS) * 2
 

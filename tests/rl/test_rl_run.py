@@ -107,7 +107,7 @@ def test_a_worker_that_crashes_costs_its_training_run_and_no_other(
     results = rewardlab.study_rl(plan, out=out, execution=Execution(workers=2))
     by_reward = {run.reward: run for run in results.training_runs}
     assert by_reward["true"].status == "finished"
-    assert by_reward[rewards[0]].status == "failed" and "its process died 2 times" in by_reward[rewards[0]].reason
+    assert by_reward[rewards[0]].status == "failed" and "its process ended 2 times" in by_reward[rewards[0]].reason
     finished = StudyFolder(out).result(tiny_plan(rewards=rewards).training_runs()[1]).read_bytes()
     monkeypatch.setenv("TINY_KILLER", "asleep")  # mended: the next start repeats that training run, and only that one
     results = rewardlab.study_rl(plan, out=out, execution=Execution(workers=1))

@@ -311,7 +311,10 @@ def trust_sentence(info: ScoreInfo) -> str:
     if info.unfamiliar is None:
         return ""
     distance, limit = info.training_distance, info.distance_limit
-    facts = "" if distance is None or limit is None else f" (distance {distance:.2f}, limit {limit:.2f})"
+    facts = ""
+    if distance is not None and limit is not None:
+        digits = 2 if f"{distance:.2f}" != f"{limit:.2f}" else 4  # so that they differ as shown
+        facts = f" (distance {distance:.{digits}f}, limit {limit:.{digits}f})"
     if not info.unfamiliar:
         return f"within its training data{facts}"
     if info.unfamiliar_because:

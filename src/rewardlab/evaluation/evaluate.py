@@ -271,10 +271,14 @@ def score_jobs(
     before = "" if outside else "loading the models"  # a line that renews itself would disturb a debugger
     progress = ProgressBar("scoring", total, finished, before=before, quiet=plan.execution.quiet)
     ledger, failed = LedgerFile(run.folder), 0
+    paid = [name for name, model in context.models.items() if model.server]
+    share = len(paid) / len(context.models)  # every model has as many trials
+    answered = finished * share
 
     def note() -> str:
-        price = ledger.forecast(progress.done / max(progress.total, 1))
-        return f"{progress.rate:,.0f} trials/s, {failed} failed{price}"
+        price = ledger.forecast(min(1.0, answered / (total * share))) if paid else ""
+        rate = progress.rate
+        return f"{rate:,.{0 if rate >= 10 else 1}f} trials/s, {failed} failed{price}"
 
     execution = replace(plan.execution, workers=_workers(plan, context))
     with progress, TrialWriter(run) as writer:
@@ -288,6 +292,7 @@ def score_jobs(
                         take(trials)
                         wrong = [trial for trial in trials if trial.status == "failed" and not trial.info.abstained]
                         failed += len(wrong)
+                        answered += sum(trial.model in paid for trial in trials)
                         progress.step(progress.done + len(trials), note)
                         if wrong and plan.scoring.fail_fast:
                             raise StopRun(_first_failure(wrong[0]))

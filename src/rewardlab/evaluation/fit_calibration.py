@@ -122,7 +122,7 @@ def fit_calibration(
     scoring: Scoring = Scoring(),
     budget: Budget = Budget(),
 ) -> CalibrationRun:
-    """Fit a map after which a model's probabilities mean what they say; MODEL+FOLDER is the calibrated model.
+    """Fit a map that makes a model's probabilities match how often it is right; MODEL+FOLDER is the calibrated model.
 
     Examples:
         rewardlab fit calibration pocket sample-sim --out runs/calibration

@@ -72,7 +72,7 @@ class ModelProcess:
             return self.worker.pipe.recv_bytes(most), self.worker.pipe.recv_bytes(most)
         except (EOFError, OSError):  # a longer message closes the pipe, which ends that process
             code = self.worker.process.wait()
-            raise WorkerFailed(f"the process of {self.name} died with exit code {code}") from None
+            raise WorkerFailed(f"the process of {self.name} ended with exit code {code}") from None
 
 
 def _text(content: bytes) -> str:

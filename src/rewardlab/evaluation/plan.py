@@ -331,10 +331,10 @@ def planned_trial(
     return PlannedTrial(digest(*identity, *again), name, severity, model.name, repeat)
 
 
-# What a run will ask, told before it begins, and what it will take as far as earlier answers of it tell.
+# What a run will ask, printed before it begins, and what that takes, estimated from earlier answers.
 
 FORECAST_COLUMNS = ("id", "episode", "status", "model", "seconds", "abstained")  # of the trials that it is made of
-_LATER = "told after the first answers"
+_LATER = "known after the first answers"
 
 
 @dataclass(frozen=True)

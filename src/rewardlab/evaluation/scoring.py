@@ -238,7 +238,7 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         shown=() if broken else tuple(episode.clip.order.tolist()),
         frames_hash="" if broken else frames_hash(episode),
         status="dropped" if group.dropped else "failed",
-        reason=outcome if isinstance(outcome, str) else "the worker died while the model scored this trial",
+        reason=outcome if isinstance(outcome, str) else "the worker process ended while the model scored this trial",
         embodiment=origin.provenance.embodiment or None,
         perspective=origin.provenance.perspective or None,
         repeat=trial.repeat or None,

@@ -161,7 +161,7 @@ class ScoringWorker:
     @property
     def exit_reason(self) -> str:
         """Return why it exited, in its own words where it left any."""
-        return self.exit_message or f"the worker died with {self.worker.exit_reason}"
+        return self.exit_message or f"the worker process ended with {self.worker.exit_reason}"
 
     def assign(self, job: Job) -> None:
         """Send it a job; where it exits at once, its message is still to be read."""
@@ -240,7 +240,7 @@ class WorkerFailures:
             raise ModelError(f"{gone.exit_reason} while it loaded the models")
         if self.total > self.most:
             why = "see whether memory is short (fewer --workers) or a model crashes, or allow more with --max-restarts"
-            raise StopRun(f"worker processes died {self.total} times, at last so: {gone.exit_reason}; {why}")
+            raise StopRun(f"worker processes ended {self.total} times, the last time because {gone.exit_reason}; {why}")
 
 
 _LOOK_SECONDS = 0.5  # how often deadlines are looked at

@@ -178,7 +178,7 @@ class LedgerFile:
         return self._spent
 
     def forecast(self, done: float) -> str:
-        """Return what paid models have cost, and will cost in all when this part of the work is done."""
+        """Return what paid models have cost, and will cost in all when this part of their trials is done."""
         spent = self.read()
         if not spent.replies or not done:
             return ""

@@ -15,7 +15,6 @@ from rewardlab.models.ledger import Spent, spent_by_model
 
 _TASK_KINDS = {"seen": "tasks seen in training", "unseen": "tasks not seen in training"}
 _HARD = {"same verb, other object": ("instruction_swap", 2), "same object, other verb": ("instruction_swap", 3)}
-_NO_TEST = ' "No test" means that one constant answer reaches that accuracy too.'
 
 
 def findings(summary: Summary, model: str) -> list[str]:
@@ -157,7 +156,8 @@ def stage_metrics(summary: Summary) -> list[Metric]:
 
 def certified_text(summary: Summary, model: str, category: str) -> str:
     """Return up to which severity a model is certified, for a table; marked where a constant passes too."""
-    return " ".join(_certified(summary, model, category)).rstrip()
+    reached, mark = _certified(summary, model, category)
+    return f"{reached}, {mark}" if mark else reached
 
 
 def certified_phrase(summary: Summary, model: str, category: str) -> str:
@@ -176,8 +176,8 @@ def _certified(summary: Summary, model: str, category: str) -> tuple[str, str]:
         return format_threshold(certified), ""
     tested = tested_severity(summary, model, category)
     if tested is None:
-        return str(certified), "no test here"
-    return str(certified), f"no test above {tested}" if tested < certified else ""
+        return str(certified), "as is a constant"
+    return str(certified), f"above {tested} as is a constant" if tested < certified else ""
 
 
 def _reliable_sentence(summary: Summary, model: str) -> str:
@@ -189,8 +189,7 @@ def _reliable_sentence(summary: Summary, model: str) -> str:
     reached = [f"{threshold.category} {certified_phrase(summary, model, threshold.category)}" for threshold in found]
     if all(threshold.certified == -1 for threshold in found):
         return f"It is not certified at a success accuracy of {least} at any severity, not even on clean episodes."
-    said = f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
-    return said + _NO_TEST if any("no test" in text for text in reached) else said
+    return f"Certified at a success accuracy of {least} up to severity: {', '.join(reached)}."
 
 
 def control_sentences(summary: Summary, model: str) -> list[str]:

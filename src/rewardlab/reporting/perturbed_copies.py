@@ -38,7 +38,7 @@ def data_perturb(
 ) -> list[str]:
     """Write perturbed copies of a dataset, or contact sheets that show what a perturbation does.
 
-    Returns a line for each file: its name, or why it was left out; `tell` gets each line when the file is written.
+    Returns a line for each file: its name, or why it was left out.
 
     Examples:
         rewardlab data perturb sample --perturbations gaussian_noise --out noisy

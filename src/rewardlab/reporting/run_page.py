@@ -249,8 +249,9 @@ def perturbation_views(
 ) -> list[PerturbationView]:
     """Return one line per evaluated model and perturbation, at its highest severity; `summaries` explains each."""
     highest: dict[str, int] = {}  # severity with trials; some perturbations do not apply above it
-    for row in (row for row in summary.measurements if row.asked):
+    for row in (row for row in summary.measurements if row.asked and row.severity):
         highest[row.group] = max(highest.get(row.group, 0), row.severity)
+    highest = dict.fromkeys(summary.perturbations, summary.highest_severity) | highest  # some have nothing to measure
     categories: dict[str, str] = {}
     dropped: Counter[str] = Counter()  # episodes and severities to which each perturbation does not apply
     for table in trials:

@@ -109,7 +109,7 @@ def train_or_fail(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> Traini
     with atomic_write(path) as partial_path:
         partial_path.write_text(str(starts), encoding="utf-8")
     if starts > _MAX_STARTS:
-        return _fail(folder, run, f"its process died {_MAX_STARTS} times")
+        return _fail(folder, run, f"its process ended {_MAX_STARTS} times")
     try:
         result = open_training_run(plan, folder, run).train()
     except RewardlabError as error:

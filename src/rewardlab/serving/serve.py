@@ -37,7 +37,7 @@ def serve(
 ) -> None:
     """Serve a model over HTTP and WebSocket until SIGTERM or Ctrl-C: clips, batches and live sessions.
 
-    Requests that arrived before are answered first. SIGHUP loads the model again. Needs the extra `serve`.
+    Requests already received are answered before it stops. SIGHUP loads the model again. Needs the extra `serve`.
 
     Examples:
         rewardlab serve pocket

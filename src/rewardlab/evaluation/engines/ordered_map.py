@@ -181,7 +181,7 @@ class _OrderedMap:
         """Replace a worker that exited; its item is retried, lost, or an error when too many exited on it."""
         number, item = self.at.pop(place)
         self.exits[number] += not worker.machine_lost
-        reason = f"a worker process died with {worker.exit_reason}"
+        reason = f"a worker process ended with {worker.exit_reason}"
         if self.lost is not None and self.exits[number]:
             self.finished[number] = self.lost(item, reason)
         elif self.exits[number] < _MAX_WORKER_FAILURES:
