@@ -12,7 +12,7 @@ import pytest
 from rewardlab.cli import COMMANDS, main
 from rewardlab.models import MODELS
 from rewardlab.models.contract import options_of
-from rewardlab.perturbations import FAMILIES, PERTURBATIONS
+from rewardlab.perturbations import BY_NAME, FAMILIES, PERTURBATIONS
 from rewardlab.reporting.catalog import catalogs
 from tests.command_here import run_here
 from tests.terminal import in_terminal
@@ -89,7 +89,7 @@ def test_list_alone_shows_the_catalogs_with_their_sizes() -> None:
 def test_list_keeps_to_a_category_and_to_what_is_searched() -> None:
     shown = run_here("list", "--category", "temporal").stdout
     names = {line.split()[0] for line in shown.splitlines()[1:] if line[1] != " "}
-    assert names == {entry.name for entry in FAMILIES["temporal"]}
+    assert names == {entry.name for entry in (*FAMILIES["temporal"], *BY_NAME)}
     some = run_here("list", "perturbations", "--search", "FOCUS").stdout
     assert "defocus_blur" in some and "motion_blur" not in some
     everywhere = run_here("list", "--search", "oracle").stdout

@@ -129,8 +129,8 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda _content: {"schema": 4}, "the whole has no accuracy_threshold, bootstrap, calibration"),
-        (lambda content: content | {"schema": 5}, "schema: 4"),
+        (lambda _content: {"schema": 5}, "the whole has no accuracy_threshold, bootstrap, calibration"),
+        (lambda content: content | {"schema": 6}, "schema: 5"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"accuracy_threshold": "high"}, "accuracy_threshold must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),

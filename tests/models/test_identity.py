@@ -352,6 +352,6 @@ def test_behaviour_in_int8_is_that_of_its_version(
 
 
 def test_every_embedded_model_has_a_golden_answer() -> None:
-    protocols = {"rubric", "causes", "gvl", "topreward"}
-    asks_others = protocols | {"hf", "openai", "contrastive", "remote", "robometer", "pooling"}
+    protocols = {"hf", "openai", "rubric", "abstain", "causes", "gvl", "topreward"}
+    asks_others = protocols | {"contrastive", "remote", "robometer", "pooling"}
     assert {text.partition(":")[0] for text in GOLDEN} == set(MODELS) - asks_others

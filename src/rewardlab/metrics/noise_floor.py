@@ -42,7 +42,7 @@ class AskedAgain:
         clean = self.clean[rows]
         if (clean < 0).any():
             return math.nan
-        shared = np.bincount(clean, weights, minlength=len(self.clean))
+        shared = sum_by(clean, len(self.clean), weights)
         there: Codes = np.flatnonzero(shared).astype(np.int64)
         return self._floor(metric, (rows, weights), (there, shared[there]))
 
