@@ -74,12 +74,18 @@ def hub(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     server.server_close()
 
 
-def opened(name: str, address: str, cache: Path) -> subprocess.CompletedProcess[str]:
+EPISODES = (
+    "import sys, rewardlab\n"
+    "for e in rewardlab.open_dataset(sys.argv[1]).episodes: print(e.id, len(e.frames), e.instruction, sep='|')"
+)
+COMMAND = (
+    "import sys; from rewardlab.evaluation.rank import removal_command\n"
+    "print(*removal_command(sys.argv[1], ['episode_000001@front']))"
+)
+
+
+def opened(name: str, address: str, cache: Path, code: str = EPISODES) -> subprocess.CompletedProcess[str]:
     """What another process says of a dataset on the hub: addresses are fixed when huggingface_hub is imported."""
-    code = (
-        "import sys, rewardlab\n"
-        "for e in rewardlab.open_dataset(sys.argv[1]).episodes: print(e.id, len(e.frames), e.instruction, sep='|')"
-    )
     places = {"HF_ENDPOINT": address, "HF_HOME": str(cache), "HF_HUB_OFFLINE": "0"}
     places |= {"HF_HUB_DISABLE_XET": "1", "HF_HUB_DISABLE_TELEMETRY": "1"}
     command = [sys.executable, "-c", code, name]
@@ -93,6 +99,15 @@ def test_a_dataset_is_fetched_and_read_in_any_layout(hub: tuple[Path, str], tmp_
     assert said.returncode == 0, said.stderr
     lines = said.stdout.splitlines()
     assert len(lines) == 6 and lines[0] == "episode_000000@wrist|12|open the drawer"
+
+
+def test_lerobot_is_told_to_edit_the_dataset_of_the_hub(hub: tuple[Path, str], tmp_path: Path) -> None:
+    files, address = hub
+    write_v3(files)
+    write_v3(files / "half")
+    said = opened("hub:lab/toys@front", address, tmp_path / "cache", COMMAND)
+    assert said.stdout.startswith("lerobot-edit-dataset --repo_id lab/toys --new_repo_id lab/toys_kept "), said.stderr
+    assert "edits whole datasets" in opened("hub:lab/toys/half", address, tmp_path / "other", COMMAND).stdout
 
 
 def test_one_split_is_fetched_alone(hub: tuple[Path, str], tmp_path: Path) -> None:

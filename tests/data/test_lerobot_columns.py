@@ -13,6 +13,9 @@ from numpy.testing import assert_allclose
 import rewardlab
 from rewardlab.core.episode import strip_labels
 from rewardlab.data import open_dataset
+from rewardlab.data.contract import Batch
+from rewardlab.data.convert import grouped_rollouts
+from rewardlab.data.lerobot_writer import LEROBOT
 from tests.data.lerobot_writer import EPISODES, write_rows, write_v2, write_v3
 
 FRAMES = sum(episode.count for episode in EPISODES)
@@ -110,6 +113,28 @@ def test_a_conversion_at_another_rate_keeps_the_rows_of_the_frames_that_it_shows
     lengths = [len(episode.clip) for episode in open_dataset(out).episodes]
     for part, start, end in zip(np.split(first, np.cumsum(lengths)[:-1]), starts, starts[1:], strict=False):
         assert part[0] == start and part[-1] == end - 1 and set(np.diff(part)[:-1]) == {2}
+
+
+def test_a_conversion_that_was_stopped_at_the_end_goes_on_with_the_same_columns(tmp_path: Path) -> None:
+    source, out = with_more_columns(tmp_path / "source", "v3.0"), tmp_path / "out"
+    rollouts = tuple(grouped_rollouts(open_dataset(source).episodes, joins=True))
+    rows, path = LEROBOT.write(out, Batch(0, rollouts)), out / "data" / "chunk-000" / "file-000.parquet"
+    made = []
+    for _ in range(2):  # the second time on the files of the first
+        LEROBOT.finish(out, rows)
+        made.append(pq.read_table(path))
+    assert made[0].equals(made[1]) and set(MORE) <= set(made[0].column_names)
+
+
+def test_values_of_several_kinds_are_kept_as_json(tmp_path: Path) -> None:
+    source, out = with_more_columns(tmp_path / "source", "v2.1"), tmp_path / "out"
+    path = source / "meta" / "episodes.jsonl"
+    notes: list[object] = ["good", {"by": "Ann", "at": [1, 2.5]}, 7]
+    rows = [json.loads(line) | {"notes": each} for line, each in zip(path.read_text().splitlines(), notes, strict=True)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    rewardlab.data_convert(source, out, to="lerobot")
+    kept = pq.read_table(out / "meta" / "episodes" / "chunk-000" / "file-000.parquet")["notes"].to_pylist()
+    assert [json.loads(each) for each in kept] == notes
 
 
 def test_a_model_sees_none_of_them(tmp_path: Path) -> None:
