@@ -40,9 +40,9 @@ def main(folder: str) -> None:
     for metric in (METRICS["stage_success_accuracy"], METRICS["stage_success_auc"]):
         own = ordered(trials, first, metric)
         for other in others:
-            found = paired_metric(metric, own, ordered(trials, other, metric), draws)
-            gain = f"{found.difference:+.2f} [{found.low:+.2f}, {found.high:+.2f}]"
-            print(f"{metric.name}: {names[first]} less {names[other]} {gain}")
+            gain = paired_metric(metric, own, ordered(trials, other, metric), draws)
+            shown = f"{gain.difference:+.2f} [{gain.low:+.2f}, {gain.high:+.2f}]"
+            print(f"{metric.name}: {names[first]} less {names[other]} {shown}")
 
 
 def ordered(trials: TrialTable, model: str, metric: Metric) -> TrialTable:
