@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -300,7 +300,8 @@ def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
         trial_schema().empty_table()  # pyarrow loads pandas for this, where that is installed
         import_module("scipy.special")
         if drawn:  # for the pictures of the report
-            import_module("numba")
+            with suppress(ImportError):
+                import_module("numba")
 
     thread = Thread(target=load, daemon=True)
     if not needless:
