@@ -1,4 +1,4 @@
-"""Without the extra `fast` every number is the same, bit for bit: each loop by itself, and what is made of them."""
+"""Without the extras `fast` and `fit` every number is the same, bit for bit: each loop by itself, and what is made of them."""
 
 import os
 import subprocess
@@ -129,9 +129,9 @@ def fingerprints() -> Iterator[str]:
         yield f"bootstrap {digest(taus.tobytes(), *(end.tobytes() for end in ends))}"
 
 
-def test_perturbations_study_and_bootstrap_are_the_same_without_numba() -> None:
+def test_perturbations_study_and_bootstrap_are_the_same_without_numba_and_scipy() -> None:
     pytest.importorskip("numba")
-    code = "import sys; sys.modules['numba'] = None\nfrom tests.test_without_fast import fingerprints\n"
+    code = "import sys; sys.modules['numba'] = sys.modules['scipy'] = None\nfrom tests.test_without_fast import fingerprints\n"
     code += "print(*fingerprints(), sep='\\n')"
     roots = (Path(rewardlab.__file__).parents[1], Path(__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, roots))}

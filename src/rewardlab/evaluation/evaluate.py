@@ -220,7 +220,7 @@ def start_scoring(
         "trials": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": {"rewardlab": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in ("numpy", "scipy", "av", "pyarrow")}
+        | {name: version(name) for name in ("numpy", "av", "pyarrow")}
         | {"opencv": cv2.__version__},  # several packages bring it
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -298,7 +298,6 @@ def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
 
     def load() -> None:
         trial_schema().empty_table()  # pyarrow loads pandas for this, where that is installed
-        import_module("scipy.special")
         if drawn:  # for the pictures of the report
             with suppress(ImportError):
                 import_module("numba")
