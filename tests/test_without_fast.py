@@ -1,4 +1,4 @@
-"""Without the extras `fast` and `fit` every number is the same, bit for bit: each loop by itself, and what is made of them."""
+"""Without the extras `fast` and `fit` every number is the same, bit for bit, of each loop and of what is made of them."""
 
 import os
 import subprocess
@@ -131,8 +131,8 @@ def fingerprints() -> Iterator[str]:
 
 def test_perturbations_study_and_bootstrap_are_the_same_without_numba_and_scipy() -> None:
     pytest.importorskip("numba")
-    code = "import sys; sys.modules['numba'] = sys.modules['scipy'] = None\nfrom tests.test_without_fast import fingerprints\n"
-    code += "print(*fingerprints(), sep='\\n')"
+    code = "import sys; sys.modules['numba'] = sys.modules['scipy'] = None\n"
+    code += "from tests.test_without_fast import fingerprints; print(*fingerprints(), sep='\\n')"
     roots = (Path(rewardlab.__file__).parents[1], Path(__file__).parents[1])
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, roots))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
