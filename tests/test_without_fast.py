@@ -1,4 +1,4 @@
-"""Without the extras `fast` and `fit` every number is the same, bit for bit, of each loop and of what is made of them."""
+"""Without the extras `fast` and `fit` every loop and what is made of them come to the same bits."""
 
 import os
 import subprocess
