@@ -46,17 +46,18 @@ def _cut(values: Reals, out: Bytes) -> None:
 def look_up_noise(frames: Bytes, table: Bytes, seeds: Words, out: Bytes) -> None:
     """Replace every value by its place in the table; four values share the 64 bits of a word."""
     steps, size = table.size // 256, frames.shape[1]
-    mask, rows = np.uint16(steps - 1), table.reshape(256, steps)
+    mask, flat = np.uint16(steps - 1), table.reshape(-1)
     whole = size // 4 * 4
     for t in range(frames.shape[0]):
         bits = _random_words(seeds[t], 0, whole // 4).view(np.uint16)  # the lowest bits come first
         last = _random_words(seeds[t], whole, size).astype(np.uint16)
-        for start in range(0, size, _BLOCK):
-            stop = min(start + _BLOCK, size)
+        for start in range(0, size, _BLOCK // 4):
+            stop = min(start + _BLOCK // 4, size)
             index = np.concatenate([bits[start:stop], last]) if stop > whole else bits[start:stop]
-            place = np.multiply(frames[t, start:stop], steps, dtype=np.intp)
-            place |= index & mask
-            rows.take(place, out=out[t, start:stop], mode="clip")
+            place = frames[t, start:stop].astype(np.uint32)
+            place *= np.uint32(steps)
+            place |= (index & mask).astype(np.uint32)
+            flat.take(place.astype(np.intp), out=out[t, start:stop], mode="clip")
 
 
 def salt_and_pepper(frames: Bytes, fraction: float, seeds: Words, out: Bytes) -> None:
@@ -117,26 +118,27 @@ def scale_saturation(frames: Bytes, factor: Reals, out: Bytes) -> None:
 
 def sum_shifted(source: Bytes, shifts: Integers, weights: Reals, out: Bytes) -> None:
     """Write the weighted sum of shifted copies, four at a time as the loop adds them."""
-    height, width = out.shape
+    (height, width), stride = out.shape, source.shape[1]
     above, below = max(0, -int(shifts[:, 0].min())), max(0, int(shifts[:, 0].max()))
-    padded = cv2.copyMakeBorder(source, above, below, 0, 0, cv2.BORDER_REPLICATE).astype(np.float32)
+    padded = cv2.copyMakeBorder(source, above, below, 0, 0, cv2.BORDER_REPLICATE).astype(np.float32).reshape(-1)
+    starts = ((above + shifts[:, 0]) * stride + shifts[:, 1]).tolist()  # all rows as one, and cut out at the end
     used = np.flatnonzero(weights[::4] + weights[1::4] + weights[2::4] + weights[3::4]) * 4  # others add 0
-    rows = max(1, _BLOCK // max(width, 1))
-    total, pair, first, second = np.empty((4, rows, width), np.float32)
-    for start in range(0, height, rows):
-        stop = min(start + rows, height)
-        some, a, b, c = (each[: stop - start] for each in (total, pair, first, second))
-        some[...] = 0
-        for k in used:
-            moved = [
-                padded[start + above + down : stop + above + down, right : right + width]
-                for down, right in shifts[k : k + 4].tolist()
-            ]
-            np.add(np.multiply(moved[0], weights[k], out=a), np.multiply(moved[1], weights[k + 1], out=b), out=a)
-            np.add(np.multiply(moved[2], weights[k + 2], out=b), np.multiply(moved[3], weights[k + 3], out=c), out=b)
-            some += np.add(a, b, out=a)
-        some += _HALF
-        _cut(some, out[start:stop])
+    mixed, size = np.empty((height, stride), np.uint8), (height - 1) * stride + width
+    buffers = np.empty((4, min(_BLOCK // 2, size)), np.float32)
+    for start in range(0, size, buffers.shape[1]):
+        length = min(buffers.shape[1], size - start)
+        total, a, b, c = buffers[:, :length]
+        total[...] = 0
+        for k in used.tolist():
+            first, second, third, fourth = (
+                padded[start + place : start + place + length] for place in starts[k : k + 4]
+            )
+            np.add(np.multiply(first, weights[k], out=a), np.multiply(second, weights[k + 1], out=b), out=a)
+            np.add(np.multiply(third, weights[k + 2], out=b), np.multiply(fourth, weights[k + 3], out=c), out=b)
+            total += np.add(a, b, out=a)
+        total += _HALF
+        _cut(total, mixed.reshape(-1)[start : start + length])
+    out[...] = mixed[:, :width]
 
 
 def disk_blur(padded: Bytes, reach: Integers, out: Bytes) -> None:
