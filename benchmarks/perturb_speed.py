@@ -1,6 +1,7 @@
 """Time the visual perturbations against imagecorruptions 1.1.2, on one core, at 256 x 256, in turns in one run.
 
 python benchmarks/perturb_speed.py --rival-venv ~/.cache/rewardlab/imagecorruptions
+python benchmarks/perturb_speed.py              # ours with the extra `fast` against ours without it
 """
 
 import argparse
@@ -57,7 +58,7 @@ PAIRS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rival-venv", type=Path, required=True, help="where imagecorruptions is, or gets, installed")
+    parser.add_argument("--rival-venv", type=Path, help="where imagecorruptions is, or gets, installed")
     parser.add_argument("--rounds", type=int, default=5, help="turns per operation; the best one counts")
     parser.add_argument("--as-rival", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -65,7 +66,10 @@ def main() -> None:
     if options.as_rival:
         serve_rival(np.load(options.as_rival))
         return
-    compare(install_rival(options.rival_venv), options.rounds)
+    if options.rival_venv:
+        compare(install_rival(options.rival_venv), options.rounds)
+    else:
+        compare_without_fast(options.rounds)
 
 
 def compare(python: Path, rounds: int) -> None:
@@ -87,6 +91,62 @@ def compare(python: Path, rounds: int) -> None:
     print_fingerprint(episode)
     print_order(episode)
     print(f"ratio: {theirs / ours:.1f}")
+
+
+def compare_without_fast(rounds: int) -> None:
+    """Print what each operation costs in machine code and in NumPy, and how many times longer NumPy takes for all."""
+    episode, total = sample_episode(), np.zeros(2)
+    print(f"{'operation':20s}{'fast fps':>12s}{'without fps':>14s}{'ratio':>9s}")
+    for name, ours, level in PAIRS:
+        run = ours_of(ours, level, episode)
+
+        def timed_in_numpy(_: str, run: Callable[[], object] = run) -> float:
+            with in_numpy():
+                return timed(run) / FRAMES
+
+        without, fast = race(timed_in_numpy, name, run, rounds)
+        total += fast, without
+        print(f"{name:20s}{1 / fast:12.0f}{1 / without:14.0f}{without / fast:8.1f}x")
+    print(f"suite of {len(PAIRS)}: with numba {1000 * total[0]:.1f} ms/frame, without {1000 * total[1]:.1f} ms/frame")
+    names, fast, without = catalogue_cost(episode)
+    print(f"all {names} visual perturbations that apply: {1000 * fast:.0f} and {1000 * without:.0f} ms/frame")
+    print(f"ratio: {total[1] / total[0]:.1f}")
+
+
+def catalogue_cost(episode: "Episode") -> tuple[int, float, float]:
+    """Return how many visual perturbations apply at severity 3, and the seconds per frame of all, fast and without."""
+    from rewardlab.core.errors import NotApplicable
+    from rewardlab.perturbations import PERTURBATIONS
+
+    costs = []
+    for name, perturbation in PERTURBATIONS.items():
+        if perturbation.category != "visual" or perturbation.channel != "frames":
+            continue
+        run = ours_of(name, 3, episode)
+        try:
+            run()
+        except NotApplicable:
+            continue
+        with in_numpy():
+            without = timed(run)
+        costs.append((timed(run) / FRAMES, without / FRAMES))
+    return len(costs), sum(fast for fast, _ in costs), sum(without for _, without in costs)
+
+
+@contextmanager
+def in_numpy() -> Iterator[None]:
+    """Run the loops over pixels as where numba is not installed."""
+    from rewardlab.core.jit import Compiled
+    from rewardlab.perturbations.visual import pixel_ops
+
+    loops = [value for value in vars(pixel_ops).values() if isinstance(value, Compiled) and value.in_numpy]
+    for loop in loops:
+        vars(loop)["chosen"] = loop.in_numpy
+    try:
+        yield
+    finally:
+        for loop in loops:
+            del vars(loop)["chosen"]
 
 
 def race(

@@ -1,4 +1,7 @@
-"""Loops over numbers compiled to machine code."""
+"""Loops over numbers compiled to machine code where numba is installed (extra `fast`), and in NumPy where it is not.
+
+Both give the same bits, so that the identity of what they make does not tell them apart.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -10,13 +13,24 @@ F = TypeVar("F", bound=Callable[..., object])
 
 
 @dataclass(eq=False)  # not frozen: it takes over the name and docstring of the function
-class _Compiled:
+class Compiled:
     """A function that becomes machine code when it is first called, so that who never calls it never loads numba."""
 
     function: FunctionType
+    in_numpy: Callable[..., Any] | None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.machine_code(*arguments)
+        return self.chosen(*arguments)
+
+    @cached_property
+    def chosen(self) -> Callable[..., Any]:
+        """Return the machine code, or the function in NumPy where numba cannot be imported."""
+        try:
+            return self.machine_code
+        except ImportError:  # not installed, or not made for this NumPy
+            if self.in_numpy is None:
+                raise
+            return self.in_numpy
 
     @cached_property
     def machine_code(self) -> Callable[..., Any]:
@@ -24,7 +38,7 @@ class _Compiled:
         from numba import njit
 
         names, code, own = self.function.__globals__, self.function.__code__, self.function
-        ready = {name: names[name].machine_code for name in code.co_names if isinstance(names.get(name), _Compiled)}
+        ready = {name: names[name].machine_code for name in code.co_names if isinstance(names.get(name), Compiled)}
         function = FunctionType(code, {**names, **ready}, own.__name__, own.__defaults__)
         try:
             return cast(Callable[..., Any], njit(cache=True, nogil=True)(function))
@@ -32,6 +46,13 @@ class _Compiled:
             return cast(Callable[..., Any], njit(nogil=True)(function))
 
 
-def compiled(function: F) -> F:
-    """Compile on first use and keep the machine code on disk; outputs are passed in, as numpy allocates them faster."""
-    return cast(F, update_wrapper(_Compiled(cast(FunctionType, function)), function))
+def compiled(in_numpy: Callable[..., Any] | None) -> Callable[[F], F]:
+    """Compile on first use and keep the machine code on disk; outputs are passed in, as numpy allocates them faster.
+
+    `in_numpy` gives the same bits where numba is not installed; None for what only compiled functions call.
+    """
+
+    def decorate(function: F) -> F:
+        return cast(F, update_wrapper(Compiled(cast(FunctionType, function), in_numpy), function))
+
+    return decorate

@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib import import_module
@@ -223,7 +223,7 @@ def start_scoring(
         "trials": len(contents.episodes) * each,
         "skipped": [asdict(problem) for problem in contents.problems],
         "versions": {"rewardlab": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in ("numpy", "scipy", "av", "pyarrow")}
+        | {name: version(name) for name in ("numpy", "av", "pyarrow")}
         | {"opencv": cv2.__version__},  # several packages bring it
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
     }
@@ -309,9 +309,9 @@ def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
 
     def load() -> None:
         trial_schema().empty_table()  # pyarrow loads pandas for this, where that is installed
-        import_module("scipy.special")
         if drawn:  # for the pictures of the report
-            import_module("numba")
+            with suppress(ImportError):
+                import_module("numba")
 
     thread = Thread(target=load, daemon=True)
     if not needless:

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError, PlanError, require_packages
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
@@ -132,6 +132,7 @@ def fit_calibration(
     from rewardlab.evaluation.evaluate import evaluate
     from rewardlab.evaluation.plan import make_plan
 
+    require_packages("fit calibration", "scipy", extra="fit")
     if not 0 < coverage < 1:
         raise PlanError(f"coverage must be above 0 and below 1, got {coverage}")
     plan = make_plan("fit calibration", fit_calibration, given, kind="calibrate")

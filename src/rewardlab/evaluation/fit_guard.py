@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import SUCCESS_THRESHOLD
-from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.errors import DataError, PlanError, require_packages
 from rewardlab.core.run import Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import (
@@ -162,6 +162,7 @@ def fit_guard(
     from rewardlab.evaluation.evaluate import evaluate
     from rewardlab.evaluation.plan import make_plan
 
+    require_packages("fit guard", "scipy", extra="fit")
     if not 0 < false_success < 1:
         raise PlanError(f"false-success must be above 0 and below 1, got {false_success}")
     require_policy(policy, fallback)

@@ -5,17 +5,21 @@ each cluster is in each draw; every number is made of sums per cluster, so a dra
 matrices. Because all numbers use the same table, all models and all perturbed copies of an episode move together.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.distributions import normal_cdf, normal_quantile, student_t_cdf, student_t_quantiles
 from rewardlab.core.seeding import rng_for
 
 Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
+Float = TypeVar("Float", np.float32, np.float64)
 HELD = 2_000_000  # drawn numbers held at a time
 FEW_CLUSTERS = 10  # below this an interval is printed with a warning
 _BLOCK = 250_000  # clusters times draws drawn at a time
@@ -68,11 +72,11 @@ class Draws:
             return self.sums(above) / np.where(drawn == 0, np.nan, drawn)
 
 
-def product(rows: Numbers, columns: Numbers) -> Numbers:
+def product(rows: NDArray[Float], columns: NDArray[Float]) -> NDArray[Float]:
     """Return the product of two matrices, in pieces where the whole would not be worth its threads."""
     size, width = max(rows.size, 1), columns.shape[1]
     step = max(1, _ONE_THREAD // size) if size * width < _MANY_THREADS else max(width, 1)
-    found = np.empty((len(rows), width))
+    found = np.empty((len(rows), width), rows.dtype)
     for start in range(0, width, step):
         np.matmul(rows, columns[:, start : start + step], out=found[:, start : start + step])
     return found
@@ -138,12 +142,11 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
     With few clusters the plain percentiles are too narrow; their tails are widened so that the interval is as long as
     the one with Student's t (Hesterberg 2015). A number that is undefined in most draws has no interval.
     """
-    from scipy.special import ndtr, stdtrit
-
     ordered = np.sort(drawn, axis=1)  # nan comes last
     known = (~np.isnan(ordered)).sum(axis=1)
     df = np.maximum(np.asarray(clusters, dtype=np.float64), 2) - 1
-    tail = np.asarray(ndtr(np.sqrt((df + 1) / df) * stdtrit(df, (1 - confidence) / 2)))
+    quantile = student_t_quantiles(df, (1 - confidence) / 2)
+    tail = np.array([normal_cdf(number) for number in (np.sqrt((df + 1) / df) * quantile).tolist()])
     low, high = _ordered_quantile(ordered, known, tail), _ordered_quantile(ordered, known, 1 - tail)
     undefined = (clusters < 2) | (known < drawn.shape[1] / 2)
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
@@ -156,18 +159,18 @@ def proportion_interval(
 
     Unlike percentiles it does not shrink to a point when all trials agree: then every cluster counts as one trial.
     """
-    from scipy.special import stdtrit
-
     with np.errstate(invalid="ignore", divide="ignore"):
         spread = row_variance(drawn) * clusters / (clusters - 1)  # draws of few clusters spread too little
         effective = proportion * (1 - proportion) / spread
         effective = np.where((proportion <= 0) | (proportion >= 1), clusters, np.clip(effective, 1, trials))
-        quantile = stdtrit(np.maximum(clusters - 1, 1), (1 + confidence) / 2)
+        quantile = student_t_quantiles(np.maximum(clusters - 1, 1), (1 + confidence) / 2)
         middle = (proportion + quantile**2 / (2 * effective)) / (1 + quantile**2 / effective)
         half = np.sqrt(proportion * (1 - proportion) / effective + (quantile / (2 * effective)) ** 2) * quantile
         half = half / (1 + quantile**2 / effective)
+    low = np.where(proportion <= 0, 0.0, middle - half)  # else a rounding error away from it
+    high = np.where(proportion >= 1, 1.0, middle + half)
     undefined = clusters < 2
-    return np.where(undefined, np.nan, middle - half), np.where(undefined, np.nan, middle + half)
+    return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
 
 def row_variance(drawn: Numbers) -> Numbers:
@@ -188,14 +191,12 @@ def paired_p_value(drawn: Numbers, clusters: int) -> float:
 
     It cannot be smaller than the number of draws can show: `at_p_floor` tells where it is as small as that.
     """
-    from scipy.special import ndtri, stdtr
-
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
         return float("nan")
     fraction = min(1.0, 2 * (_on_rarer_side(known) + 1) / (len(known) + 1))
-    distance = ndtri(fraction / 2) / np.sqrt(clusters / (clusters - 1))
-    return float(min(1.0, 2 * stdtr(clusters - 1, distance)))
+    distance = normal_quantile(fraction / 2) / math.sqrt(clusters / (clusters - 1))
+    return float(min(1.0, 2 * student_t_cdf(clusters - 1, distance)))
 
 
 def at_p_floor(drawn: Numbers) -> bool:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewardlab.core.distributions import fair_binomial_cdf, student_t_quantile
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
     Codes,
@@ -150,9 +151,7 @@ def mean_of(*sums: Weights) -> dict[Condition, float]:
 
 def exact_mcnemar(only_a: int, only_b: int) -> float:
     """Return McNemar's exact two-sided p-value for independent trials; only A got so many right, only B so many."""
-    from scipy.special import bdtr
-
-    return float(min(1.0, 2 * bdtr(min(only_a, only_b), only_a + only_b, 0.5)))
+    return float(min(1.0, 2 * fair_binomial_cdf(min(only_a, only_b), only_a + only_b)))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -168,8 +167,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 def minimum_detectable_change(standard_error: float, clusters: int, power: float = 0.8) -> float:
     """Return the true change that a two-sided test at 5 % finds with this power; nan with fewer than two clusters."""
-    from scipy.special import stdtrit
-
     if clusters < 2 or math.isnan(standard_error):
         return math.nan
-    return float((stdtrit(clusters - 1, 0.975) + stdtrit(clusters - 1, power)) * standard_error)
+    quantiles = (student_t_quantile(clusters - 1, chance) for chance in (0.975, power))
+    return sum(quantiles) * standard_error

@@ -28,6 +28,7 @@ from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_me
 
 Light = NDArray[np.float32]
 _ENTRIES = 512  # entries whose weights are held at a time
+_DENSE = 20  # up to so many places in the table of entries and clusters per trial, its product beats adding row by row
 # Up to these, in each condition and in all, counting pairs of clusters is faster than drawing trial by trial.
 SMALL_CONDITION, FEW_ENOUGH_CLUSTERS = 200, 64
 
@@ -171,12 +172,10 @@ def _weights(entry: Codes, cluster: Codes, block: slice, draws: Draws) -> Light:
     inside = (entry >= block.start) & (entry < block.stop)
     places, rows = entry[inside] - block.start, cluster[inside]
     first = np.unique(places, return_index=True)[1]
-    if len(places) - len(first) > _ENTRIES:
-        from scipy.sparse import csr_array
-
-        ones = np.ones(len(places), dtype=np.float32)
-        summed: Light = csr_array((ones, (places, rows)), shape=(len(first), draws.clusters)) @ draws.weights_float32
-        return summed
+    if len(places) - len(first) > _ENTRIES and len(first) * draws.clusters < _DENSE * len(places):
+        members = np.bincount(places * draws.clusters + rows, minlength=len(first) * draws.clusters)
+        table: Light = members.reshape(len(first), -1).astype(np.float32)
+        return product(table, draws.weights_float32)
     weights: Light = draws.weights_float32[rows[first]]
     more = np.ones(len(places), dtype=bool)
     more[first] = False

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVELS, Episode
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.records import read_json
 from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.composite import name_composite, read_fitted, validated_answers
@@ -177,6 +177,7 @@ def read_level_map(path: Path) -> LevelMap:
 
 def fit_levels(similarities: Sequence[float], levels: Sequence[float]) -> LevelMap:
     """Return the rising map from similarity to level with the least squared error (isotonic regression)."""
+    require_packages("fit_levels", "scipy", extra="fit")
     if len(similarities) != len(levels) or not len(levels):
         raise PlanError(f"expected one level per similarity, got {len(levels)} and {len(similarities)}")
     ends = isotonic_steps(np.asarray(similarities, np.float64), np.asarray(levels, np.float64))

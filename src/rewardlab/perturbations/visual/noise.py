@@ -7,6 +7,7 @@ import cv2
 import numpy as np
 from numpy.random import Generator
 
+from rewardlab.core.distributions import normal_quantile, poisson_cdf
 from rewardlab.core.episode import Frames
 from rewardlab.perturbations.contract import on_frames
 from rewardlab.perturbations.visual.pixel_ops import (
@@ -73,17 +74,13 @@ def fixed_pattern_noise(frames: Frames, sigma: float, rng: Generator) -> Frames:
 @cache
 def gaussian_table(sigma: float) -> Image:
     """Return what each value becomes at each quantile of additive noise, uint8 (256, NOISE_STEPS)."""
-    from scipy.special import ndtri  # here, as it takes a quarter of a second to load
-
-    return _as_table(_INPUTS + 255 * sigma * ndtri(_QUANTILES))
+    return _as_table(_INPUTS + 255 * sigma * _normal_quantiles())
 
 
 @cache
 def speckle_table(sigma: float) -> Image:
     """Return what each value becomes at each quantile of noise proportional to it."""
-    from scipy.special import ndtri
-
-    return _as_table(_INPUTS * (1 + sigma * ndtri(_QUANTILES)))
+    return _as_table(_INPUTS * (1 + sigma * _normal_quantiles()))
 
 
 @cache
@@ -98,12 +95,15 @@ def low_light_table(gain: float) -> Image:
     return _as_table(_photon_counts(_INPUTS * (gain * FULL_LIGHT_PHOTONS / 255)) * (255 / FULL_LIGHT_PHOTONS))
 
 
+@cache
+def _normal_quantiles() -> Floats:
+    return np.array([normal_quantile(fraction) for fraction in _QUANTILES.tolist()])
+
+
 def _photon_counts(means: Floats) -> Floats:
     """Return the Poisson quantiles of each mean, (256, NOISE_STEPS)."""
-    from scipy.special import pdtr
-
     most = means.max()
-    below = pdtr(np.arange(int(most + 8 * np.sqrt(most) + 8)), means)
+    below = poisson_cdf(int(most + 8 * np.sqrt(most) + 8), means)
     return np.stack([np.searchsorted(row, _QUANTILES) for row in below]).astype(np.float64)
 
 

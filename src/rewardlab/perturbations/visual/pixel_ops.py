@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.jit import compiled
+from rewardlab.perturbations.visual import pixel_ops_numpy
 
 Image = NDArray[np.uint8]  # (H, W, 3)
 Layer = NDArray[np.float32]
@@ -41,7 +42,7 @@ def flat_rows(frame: Image) -> Image:
     return frame.reshape(frame.shape[0], -1)
 
 
-@compiled
+@compiled(None)
 def splitmix64(seed: np.uint64, index: int) -> np.uint64:
     """Return 64 random bits that belong to a seed and an index."""
     word = seed + np.uint64(index) * _STRIDE
@@ -50,7 +51,7 @@ def splitmix64(seed: np.uint64, index: int) -> np.uint64:
     return word ^ (word >> np.uint64(31))
 
 
-@compiled
+@compiled(pixel_ops_numpy.look_up_noise)
 def look_up_noise(frames: Frames, table: Image, seeds: Seeds, out: Frames) -> None:
     """Replace every value x by table[x << NOISE_BITS | u] with u fresh random bits; frames are (T, values)."""
     for t in range(frames.shape[0]):
@@ -67,7 +68,7 @@ def look_up_noise(frames: Frames, table: Image, seeds: Seeds, out: Frames) -> No
             target[j] = table[(np.uint64(source[j]) << _BITS) | (splitmix64(seeds[t], j) & _MASK)]
 
 
-@compiled
+@compiled(pixel_ops_numpy.salt_and_pepper)
 def salt_and_pepper(frames: Frames, fraction: float, seeds: Seeds, out: Frames) -> None:
     """Turn half of this fraction of the values fully off and half fully on; frames are (T, values)."""
     words = np.empty(_BLOCK // 4, np.uint64)
@@ -83,7 +84,7 @@ def salt_and_pepper(frames: Frames, fraction: float, seeds: Seeds, out: Frames) 
                 target[i] = 0 if bits[i] < low else (255 if bits[i] >= high else source[i])
 
 
-@compiled
+@compiled(pixel_ops_numpy.multiply_add)
 def multiply_add(frames: Frames, keep: Layer, add: Layer, out: Frames) -> None:
     """Write x * keep + add, clipped and rounded down; all flat per frame."""
     for t in range(frames.shape[0]):
@@ -93,7 +94,7 @@ def multiply_add(frames: Frames, keep: Layer, add: Layer, out: Frames) -> None:
             target[i] = np.uint8(np.int32(min(max(value, np.float32(0)), np.float32(255))))
 
 
-@compiled
+@compiled(pixel_ops_numpy.look_up_by_max_channel)
 def look_up_by_max_channel(frames: Frames, table: Image, out: Frames) -> None:
     """Replace every value x by table[brightest channel of its pixel, x]; frames are (pixels, 3)."""
     for i in range(frames.shape[0]):
@@ -102,7 +103,7 @@ def look_up_by_max_channel(frames: Frames, table: Image, out: Frames) -> None:
         out[i, 0], out[i, 1], out[i, 2] = row[r], row[g], row[b]
 
 
-@compiled
+@compiled(pixel_ops_numpy.scale_saturation)
 def scale_saturation(frames: Frames, factor: Layer, out: Frames) -> None:
     """Multiply the distance of each channel from the brightest one by factor[brightest, darkest]."""
     for i in range(frames.shape[0]):
@@ -115,7 +116,7 @@ def scale_saturation(frames: Frames, factor: Layer, out: Frames) -> None:
         out[i, 2] = np.uint8(np.int32(max(level - np.float32(top - b) * stretch, np.float32(0))))
 
 
-@compiled
+@compiled(pixel_ops_numpy.sum_shifted)
 def sum_shifted(source: Image, shifts: Integers, weights: Layer, out: Image) -> None:
     """Write the weighted sum of shifted copies; rows are flat, shifts are (rows, values) and come in fours.
 
@@ -138,7 +139,7 @@ def sum_shifted(source: Image, shifts: Integers, weights: Layer, out: Image) -> 
             out[y, i] = np.uint8(np.int32(total[i] + np.float32(0.5)))
 
 
-@compiled
+@compiled(pixel_ops_numpy.disk_blur)
 def disk_blur(padded: Image, reach: Integers, out: Image) -> None:
     """Average over a disk whose row dy reaches `reach[dy]` pixels to each side; rows are flat, padded by the radius."""
     radius, width = reach.size // 2, out.shape[1]
@@ -159,7 +160,7 @@ def disk_blur(padded: Image, reach: Integers, out: Image) -> None:
             out[y, i] = np.uint8(np.int32(np.float32(total[i]) * scale + np.float32(0.5)))
 
 
-@compiled
+@compiled(pixel_ops_numpy.interpolate_rows)
 def interpolate_rows(source: Image, places: Layer, out: Image) -> None:
     """Write row y as the source at height places[y], between two rows; rows are flat."""
     last = source.shape[0] - 1
@@ -172,7 +173,7 @@ def interpolate_rows(source: Image, places: Layer, out: Image) -> None:
             line[i] = np.uint8(np.int32(start + part * (np.float32(below[i]) - start) + np.float32(0.5)))
 
 
-@compiled
+@compiled(pixel_ops_numpy.shuffle_neighbours)
 def shuffle_neighbours(order: NDArray[np.int32], reach: float, rounds: int, seed: np.uint64) -> None:
     """Swap every entry of an (H, W) map with one that is -reach to below reach away, `rounds` times over."""
     height, width = order.shape
@@ -186,7 +187,7 @@ def shuffle_neighbours(order: NDArray[np.int32], reach: float, rounds: int, seed
                 order[y, x], order[down, right] = order[down, right], order[y, x]
 
 
-@compiled
+@compiled(pixel_ops_numpy.gather_pixels)
 def gather_pixels(source: Image, order: NDArray[np.int32], out: Image) -> None:
     """Write pixel order[i] of the source to place i; images are (pixels, 3)."""
     for i in range(order.size):
@@ -194,7 +195,7 @@ def gather_pixels(source: Image, order: NDArray[np.int32], out: Image) -> None:
         out[i, 0], out[i, 1], out[i, 2] = source[j, 0], source[j, 1], source[j, 2]
 
 
-@compiled
+@compiled(pixel_ops_numpy.bleach_and_add_snow)
 def bleach_and_add_snow(frame: Image, keep: np.float32, snow: Layer, out: Image) -> None:
     """Bleach a frame towards white and add the snow layer; frame is (pixels, 3), values in 0-255."""
     lift = np.float32(1) - keep
@@ -207,7 +208,7 @@ def bleach_and_add_snow(frame: Image, keep: np.float32, snow: Layer, out: Image)
         out[i, 2] = np.uint8(np.int32(min(keep * b + lift * max(b, pale) + snow[i], top)))
 
 
-@compiled
+@compiled(pixel_ops_numpy.fill_cells)
 def fill_cells(frame: Image, rows: Integers, columns: Integers, out: Image) -> None:
     """Show the mean of each cell as one square; a cell is (start, stop of what it averages, start, stop shown)."""
     width, line = frame.shape[1] // 3, np.empty(frame.shape[1], np.uint8)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
-from rewardlab.core.errors import PlanError
+from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help, Seed, as_command, recorded, several
@@ -167,6 +167,7 @@ def study_montecarlo(
         rewardlab study montecarlo --power --accuracy-threshold 0.9
     """
     settings = recorded(study_montecarlo, locals())
+    require_packages("study montecarlo", "scipy", extra="fit")
     if seed < 0:
         raise PlanError(f"seed must not be negative, got {seed}")
     levels, first = several(severities), tuple[TextTable, ...]()

@@ -1,4 +1,4 @@
-"""Sampling many episodes, compiled loops."""
+"""Sampling many episodes: compiled loops, and the same bit for bit in NumPy for where numba is not installed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -14,7 +14,55 @@ EPISODES, RIGHT, TAU, ORDERED, ERROR, GAPS = range(6)  # columns of the sums; on
 WIDTH = GAPS + BINS
 
 
-@compiled
+def _sample_predictions(rng: Generator, truth: Values, scale: float, rho: float, out: Values) -> None:
+    rng.standard_normal(out=out)
+    noise, fresh = out[:, 0].copy(), np.sqrt(1 - rho**2)
+    out[:, 0] = truth[0] + scale * noise
+    for t in range(1, truth.size):
+        noise = rho * noise + fresh * out[:, t]
+        out[:, t] = truth[t] + scale * noise
+
+
+def _median_of_three(first: Values, second: Values, third: Values) -> None:
+    low, high = np.minimum(first, second), np.maximum(first, second)
+    np.maximum(low, np.minimum(high, third), out=first)
+
+
+def _tau_b_of_rows(predictions: Values) -> Values:
+    """Return tau-b of each row; nan where all values are tied."""
+    steps = np.ascontiguousarray(predictions.T)
+    above, tied = np.zeros((2, len(predictions)), np.int64)
+    for t in range(1, len(steps)):
+        above += (steps[t] > steps[:t]).sum(axis=0)
+        tied += (steps[t] == steps[:t]).sum(axis=0)
+    pairs = len(steps) * (len(steps) - 1) // 2
+    net = 2 * above + tied - pairs
+    with np.errstate(invalid="ignore", divide="ignore"):  # 0 / 0 where all are tied
+        return np.where(tied == 0, net / pairs, net / np.sqrt((pairs - tied).astype(np.float64) * pairs))
+
+
+def _accumulate_measures(predictions: Values, truth: Values, block: int, first: int, sums: Values) -> None:
+    """Add in the order of the loop: within a block episode by episode, within an episode step by step."""
+    share, count = 1 / truth.size, len(predictions)
+    place = (first + np.arange(count)) // block
+    right, error = np.zeros(count, np.int64), np.zeros(count)
+    for t in range(truth.size):
+        right += (predictions[:, t] > 0.5) == (truth[t] > 0.5)
+        error += np.abs(predictions[:, t] - truth[t])
+    said = np.minimum(np.maximum(predictions, 0.0), 1.0)
+    gap = GAPS + np.minimum((said * BINS).astype(np.int64), BINS - 1)
+    flat, row = sums.reshape(-1), place * sums.shape[1]
+    np.add.at(flat, (row[:, None] + gap).reshape(-1), ((truth - said) * share).reshape(-1))
+    tau = _tau_b_of_rows(predictions)
+    known = ~np.isnan(tau)
+    np.add.at(flat, row[known] + TAU, tau[known])
+    np.add.at(flat, row[known] + ORDERED, 1.0)
+    np.add.at(flat, row + EPISODES, 1.0)
+    np.add.at(flat, row + RIGHT, right * share)
+    np.add.at(flat, row + ERROR, error * share)
+
+
+@compiled(_sample_predictions)
 def sample_predictions(rng: Generator, truth: Values, scale: float, rho: float, out: Values) -> None:
     """Fill (episodes, steps) with true progress plus stationary noise; drawing here is twice as fast as in NumPy."""
     fresh = np.sqrt(1 - rho**2)
@@ -26,7 +74,7 @@ def sample_predictions(rng: Generator, truth: Values, scale: float, rho: float, 
             out[i, t] = truth[t] + scale * noise
 
 
-@compiled
+@compiled(_median_of_three)
 def median_of_three(first: Values, second: Values, third: Values) -> None:
     """Put the middle of three members' predictions in place of the first's."""
     for i in range(first.shape[0]):
@@ -35,7 +83,7 @@ def median_of_three(first: Values, second: Values, third: Values) -> None:
             first[i, t] = max(low, min(high, third[i, t]))
 
 
-@compiled
+@compiled(lambda values: _tau_b_of_rows(values[None])[0])
 def tau_b(values: Values) -> float:
     """Return Kendall's tau-b of values with a strictly rising truth; nan if all values are tied."""
     above, tied = 0, 0
@@ -51,7 +99,7 @@ def tau_b(values: Values) -> float:
     return net / np.sqrt(float(pairs - tied) * pairs) if tied < pairs else np.nan
 
 
-@compiled
+@compiled(_accumulate_measures)
 def accumulate_measures(predictions: Values, truth: Values, block: int, first: int, sums: Values) -> None:
     """Add the measures of each episode to the sums of its block; `first` is the number of the first episode."""
     share = 1 / truth.size

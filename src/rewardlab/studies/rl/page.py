@@ -75,6 +75,7 @@ def study_rl_page(
         rewardlab study rl-page results/rl/dsrl_true results/rl/quality --out rl.html
     """
     folders, out = [Path(folder) for folder in several(runs)], Path(out)
+    require_packages("study rl-page", "scipy", extra="fit")
     if not folders:
         raise PlanError("name the folder of a study, as `rewardlab study rl PLAN --out FOLDER` wrote it")
     studies = [_study_view(read_results(folder), folder) for folder in folders]
