@@ -98,13 +98,13 @@ def test_tables_sort_and_filter_and_a_link_leads_to_its_line(browser: Browser, r
     shown = [
         float(cell.get_attribute("data-value") or "-1") for cell in page.locator("#perturbations td:nth-child(6)").all()
     ]
-    assert shown == sorted(shown, reverse=True) and len(shown) == 4
+    assert shown == sorted(shown, reverse=True) and len(shown) == 3  # truncate_end does not apply
     page.keyboard.press("/")
     page.keyboard.type("typo")
     assert page.locator("#perturbations tbody tr:visible").count() == 1
     page.locator("#filter").fill("")
-    page.locator("#category").select_option("temporal")
-    assert page.locator("#perturbations tbody tr:visible").all_inner_texts()[0].startswith("truncate_end")
+    page.locator("#category").select_option("domain")
+    assert page.locator("#perturbations tbody tr:visible").all_inner_texts()[0].startswith("mirror")
     page.goto(page.url.split("#")[0] + "#mirror")
     assert page.evaluate("document.querySelector('tr:target').dataset.category") == "domain"
     assert complaints == []

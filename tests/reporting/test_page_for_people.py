@@ -15,7 +15,7 @@ from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.evaluation.findings import verdict
 from rewardlab.models.contract import NamedModel
 from rewardlab.reporting.report import write_report
-from rewardlab.reporting.run_page import unscored_trials
+from rewardlab.reporting.run_page import perturbation_views, unscored_trials
 from rewardlab.reporting.trial_cards import MOST_TRIALS, RENDERED
 from tests.conftest import IN_PROCESS, moving_square, write_rows
 from tests.plans import stress_plan
@@ -260,3 +260,8 @@ def test_without_labels_the_page_says_so_first_and_shows_the_expectations_kept(
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     card = (unlabelled.folder / "report" / "card.md").read_text()
     assert "These episodes have no labels" in card and "| - |" not in card.partition("| category |")[0]
+
+
+def test_a_perturbation_with_nothing_to_measure_has_no_row(unlabelled: Run) -> None:
+    views = perturbation_views(unlabelled.summary, [unlabelled.trials()], {})
+    assert {(view.name, view.severity) for view in views} == {("jpeg", 4), ("typo_keyboard", 4)}

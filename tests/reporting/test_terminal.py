@@ -135,14 +135,14 @@ def test_long_model_strings_leave_room_for_the_numbers(
     assert "…" not in said  # no number is cut off
 
 
-def test_a_level_that_constant_reaches_is_called_no_test(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_severity_at_which_a_constant_is_certified_too_is_marked(tiny_data: Path, tmp_path: Path) -> None:
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]
         assert (
             main([*arguments, "--engine", "local", "--accuracy-threshold", least, "--out", str(tmp_path / least)]) == 0
         )
         sentences = findings(load_summary(Run(tmp_path / least)), "oracle")
-        assert any('"No test" means that one constant answer' in sentence for sentence in sentences) == said
+        assert any("(as is a constant)" in sentence for sentence in sentences) == said
 
 
 def test_compare_says_who_is_better_in_words(

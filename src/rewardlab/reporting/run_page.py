@@ -247,11 +247,13 @@ def _thresholds(summary: Summary, model: str, category: str) -> tuple[str, str, 
 def perturbation_views(
     summary: Summary, trials: list[TrialTable], summaries: Mapping[str, str]
 ) -> list[PerturbationView]:
-    """Return one line per evaluated model and perturbation, at its highest severity; `summaries` explains each."""
+    """Return one line per evaluated model and perturbation, at its highest severity; `summaries` explains each.
+
+    A perturbation of which no severity has anything to measure has no line.
+    """
     highest: dict[str, int] = {}  # severity with trials; some perturbations do not apply above it
     for row in (row for row in summary.measurements if row.asked and row.severity):
         highest[row.group] = max(highest.get(row.group, 0), row.severity)
-    highest = dict.fromkeys(summary.perturbations, summary.highest_severity) | highest  # some have nothing to measure
     categories: dict[str, str] = {}
     dropped: Counter[str] = Counter()  # episodes and severities to which each perturbation does not apply
     for table in trials:
@@ -271,6 +273,7 @@ def perturbation_views(
         )
         for model in summary.evaluated
         for name in summary.perturbations
+        if name in highest
     ]
 
 
