@@ -1,3 +1,3 @@
 """The nouns, their files on disk, identity, chance and errors: what every other package stands on."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
