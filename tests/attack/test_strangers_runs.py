@@ -285,7 +285,7 @@ def test_names_with_markup_stay_text_on_every_page(tmp_path: Path) -> None:
     run = start_run(tmp_path / "run", record)
     run.append(trials)
     written = [rewardlab.report(run), rewardlab.leaderboard([run], out=tmp_path / "site")]
-    rewardlab.study_perturbation(run, tmp_path / "study", roles={})
+    rewardlab.study_perturbation(run, tmp_path / "study")
     rewardlab.runs_publish(run, out=tmp_path / "published")
     rewardlab.leaderboard([tmp_path / "published"], out=tmp_path / "site of submissions")
     for path in [*written, *tmp_path.rglob("*.html"), *tmp_path.rglob("*.md"), *tmp_path.rglob("*.svg")]:

@@ -1,6 +1,7 @@
 """Numbers of a run in MLflow and Weights & Biases, written by the real packages into files."""
 
 import sys
+import time
 from pathlib import Path
 from typing import Literal
 
@@ -52,9 +53,14 @@ def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     rewardlab.runs_export(run, to="wandb", project="rewards", tracking_uri=str(tmp_path))
     (file,) = tmp_path.rglob("*.wandb")
-    written, names = file.read_bytes(), list(exported_run(run).numbers)
-    found = [name for name in names if name.encode() in written]
-    assert len(found) >= len(names) - 2  # a name may lie across two blocks of the file
+    names = list(exported_run(run).numbers)
+    for _ in range(600):  # wandb's own process writes the file, and may go on after the export
+        written = file.read_bytes()
+        found = [name for name in names if name.encode() in written]
+        if len(found) >= len(names) - 2:  # a name may lie across two blocks of the file
+            return
+        time.sleep(0.1)
+    raise AssertionError(f"{len(found)} of {len(names)} numbers are in the file of {len(written)} bytes")
 
 
 def test_a_tracker_that_is_not_installed_is_one_sentence(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -206,7 +206,7 @@ def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, t
     page = (tmp_path / "claims.md").read_text()
     assert "| general | no model of this run |" in page and "not measured" in page
     assert roles_of(["mine", "ensemble:a,b", "ensemble:b,c"]) == {}
-    for wrong in ({"tuned": "nobody"}, {"judge": "pocket"}):
+    for wrong in ("tuned=nobody", ["judge=pocket"]):
         with pytest.raises(PlanError, match="roles must give general, tuned, ensemble to models of the run"):
             study_perturbation(run, tmp_path, roles=wrong)
 

@@ -48,13 +48,13 @@ def study_perturbation(
     out: Annotated[Path | str, Help("folder to write to")],
     *,
     roles: Annotated[
-        Mapping[str, str] | Sequence[str] | None,
+        str | Sequence[str],
         Help(
             "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated",
             metavar="ROLE=MODEL",
             commas=False,
         ),
-    ] = None,
+    ] = (),
 ) -> list[Path]:
     """Write the tables, figures and claims of the perturbation paper as a run measured them.
 
@@ -75,17 +75,15 @@ def study_perturbation(
     return [*write_tables(study, folder), *write_figures(folder, figures)]
 
 
-def _read_roles(given: Mapping[str, str] | Sequence[str] | None) -> Mapping[str, str] | None:
-    """Return the model of each role; PlanError where a text is not ROLE=MODEL or names a role twice."""
-    if given is None or isinstance(given, Mapping):
-        return given
+def _read_roles(given: str | Sequence[str]) -> Mapping[str, str] | None:
+    """Return the model of each role, None where none is given; PlanError if a text is not ROLE=MODEL or repeats one."""
     pairs = [tuple(part.partition("=")[::2]) for part in several(given)]
     roles = {role: model for role, model in pairs if role and model}
     if len(roles) < len(pairs):
         raise PlanError(
             f"roles must be ROLE=MODEL, each of {', '.join(ROLES)} at most once; got {', '.join(several(given))}"
         )
-    return roles
+    return roles or None
 
 
 def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
