@@ -183,6 +183,7 @@ UNRUN = (  # beginnings of the examples that a test does not run: they need an e
     "study ",
     "runs sql ",
     "runs export ",
+    "runs publish runs/judge ",
 )
 
 
@@ -218,6 +219,7 @@ def example_folder(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) ->
         rewardlab.stress("length", tiny_data, out=runs / f"shard-{part}", sharding=shard, **few)
     shutil.copytree(runs / "before", runs / "gpt")
     shutil.copytree(runs / "after", runs / "pocket")
+    rewardlab.runs_publish(runs / "gpt", out=folder / "submissions" / "gpt")
     shutil.copytree(tiny_data, folder / "my-data")
     rewardlab.data_convert(tiny_data, folder / "demos", to="lerobot")
     (folder / "my_videos").mkdir()
