@@ -278,7 +278,7 @@ def show_leaderboard(
         if not checked.problems:
             _say(f"{checked.place}: valid ({checked.model})")
     wrong = sum(bool(checked.problems) for checked in result)
-    _say(f"{len(result)} submissions, {wrong} with problems")
+    _say(f"{len(result)} submission{'s' * (len(result) != 1)}, {wrong} with problems")
     return BAD_DATA if wrong else 0
 
 

@@ -285,6 +285,9 @@ def _test_json(comparison: Comparison, test: PairedTest) -> dict[str, Any]:
 # `data rank`: the worst episodes, what to know of them, and the command that leaves them out.
 
 
+_WHOLE_NAME = 36  # characters of an episode's name that stay on one line
+
+
 def print_ranking(ranking: Ranking, console: Console) -> None:
     """Print the table of the worst episodes, the notes, and the command that removes them."""
     lowest = sum(each.level is not None for each in ranking.worst)
@@ -295,7 +298,8 @@ def print_ranking(ranking: Ranking, console: Console) -> None:
     console.print(safe_markup(f"{of} scored by {ranking.model}: {found}{none}"), soft_wrap=True)
     if ranking.worst:
         table = Table(box=None, pad_edge=False)
-        table.add_column("episode", overflow="fold")
+        longest = max(len(each.episode) for each in ranking.worst)
+        table.add_column("episode", overflow="fold", no_wrap=longest <= _WHOLE_NAME)
         for heading in ("level", *BASELINES):
             table.add_column(heading, justify="right")
         table.add_column("why", overflow="fold")
