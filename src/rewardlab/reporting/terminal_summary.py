@@ -86,11 +86,15 @@ def _headline(summary: Summary) -> tuple[Metric | None, str]:
     return next(pair for pair in _HEADLINES if pair[0] is None or _is_measured(summary, pair[0].name))
 
 
+_BEST = " (best baseline)"  # behind the name of a control
+
+
 def _headline_table(summary: Summary) -> Table:
     """Return one metric of each evaluated model and of the best control: clean, then changed by each category."""
     metric, _ = _headline(summary)
     top = summary.highest_severity
     table = _table(summary, "")
+    table.columns[0].max_width = NAME_WIDTH + len(_BEST)
     if metric is not None:
         table.add_column("clean", justify="right")
     for category in summary.categories:
@@ -98,7 +102,7 @@ def _headline_table(summary: Summary) -> Table:
     name = metric.name if metric is not None else "expectation_kept"
     best = summary.best_control(summary.evaluated[0], name, metric.better) if metric is not None else None
     rows = {model: _name(summary, model) for model in summary.evaluated}
-    rows |= {best.model: f"{best.model} (best baseline)"} if best is not None else {}
+    rows |= {best.model: f"{best.model}{_BEST}"} if best is not None else {}
     for model, shown in rows.items():
         clean = summary.clean(model, name)
         ends = "" if clean.low is None or clean.high is None else f" [dim]{clean.low:.2f}..{clean.high:.2f}[/dim]"
