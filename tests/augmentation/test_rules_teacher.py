@@ -94,6 +94,7 @@ def test_the_whole_factory_runs_on_real_clips_offline(made: Augmented) -> None:
     assert all(row["provenance"]["rejected"] for row in rows_of(made.folder / "clip", "rejected.jsonl"))
 
 
+@pytest.mark.slow
 def test_neither_capital_nor_full_stop_tells_what_rules_made(made: Augmented) -> None:
     forms = {"counterfactual": set[tuple[bool, bool]](), "rewrite": set[tuple[bool, bool]]()}
     for row in rows_of(made.folder / "counterfactual"):
@@ -103,6 +104,7 @@ def test_neither_capital_nor_full_stop_tells_what_rules_made(made: Augmented) ->
     assert forms["counterfactual"] == forms["rewrite"] == {(True, True)}
 
 
+@pytest.mark.slow
 def test_what_nobody_validated_is_split_on_request_alone(made: Augmented, tmp_path: Path) -> None:
     with pytest.raises(PlanError, match=r"what rules grade nobody has validated.*--unvalidated"):
         rewardlab.data_augment("sample", out=tmp_path / "a", **OFFLINE)
@@ -111,6 +113,7 @@ def test_what_nobody_validated_is_split_on_request_alone(made: Augmented, tmp_pa
         rewardlab.data_augment(clips, stage="split", out=tmp_path / "b", execution=OFFLINE["execution"])
 
 
+@pytest.mark.slow
 def test_a_verdict_of_somebody_who_saw_the_video_validates_a_row(made: Augmented) -> None:
     row = next(row for row in rows_of(made.folder / "clip") if row["provenance"]["stage"] == "clip")
     episode = open_dataset(made.folder / "clip").episodes[0]
@@ -134,6 +137,7 @@ def verified(data: Path, folder: Path, corrected: int | None = None) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("corrected", [None, 2])
 def test_what_people_verified_is_split_without_being_asked_for(
     made: Augmented, tmp_path: Path, corrected: int | None

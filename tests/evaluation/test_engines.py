@@ -222,7 +222,7 @@ def score_with(stress_plan: Plan, take: Callable[[Sequence[Trial]], None]) -> Ru
     return run
 
 
-@pytest.mark.parametrize("name", ["processes", "ray"])
+@pytest.mark.parametrize("name", ["processes", pytest.param("ray", marks=pytest.mark.slow)])
 def test_a_map_over_workers_is_in_order_and_survives_a_death(
     name: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -156,6 +156,7 @@ assert not any(name.partition(".")[0] == "matplotlib" for name in sys.modules)
 """
 
 
+@pytest.mark.slow
 def test_without_matplotlib_everything_but_the_figures_is_written_and_one_sentence_says_so(
     tmp_path: Path,
 ) -> None:

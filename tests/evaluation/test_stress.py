@@ -387,6 +387,7 @@ def test_settings_that_make_no_sense_are_refused(changes: dict[str, object], wor
         plan(Path("x"), Path("y"), **changes)
 
 
+@pytest.mark.slow
 def test_the_oracle_is_perfect_under_every_label_preserving_change_at_every_severity(tmp_path: Path) -> None:
     data = short_clips(tmp_path / "data", per_level=1)
     run = evaluate(

@@ -31,6 +31,7 @@ def test_the_numbers_are_those_of_the_summary(run: Run) -> None:
     assert exported.settings["data"] == run.record.settings.data
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_mlflow_has_them(run: Run, tmp_path: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
@@ -48,6 +49,7 @@ def test_mlflow_has_them(run: Run, tmp_path: Path) -> None:
         rewardlab.runs_export(run, tracking_uri="nothing://here")
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_wandb_has_them_offline(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("wandb")

@@ -19,6 +19,7 @@ from tests.conftest import IN_PROCESS
 CONTROLS = ("constant", "random", "length", "motion", "end-motion", "change", "oracle")  # their order, everywhere
 
 
+@pytest.mark.slow
 def test_the_summary_fits_eighty_columns_and_names_what_failed(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
         "noisy-oracle:0.5",

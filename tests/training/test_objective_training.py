@@ -536,6 +536,7 @@ sys.exit(main(["study", "objectives", sys.argv[1]]))
 """
 
 
+@pytest.mark.slow
 def test_features_trainings_and_judging_need_no_video_library_and_no_simulator(
     tiny_plan: ObjectiveSettings, tmp_path: Path
 ) -> None:

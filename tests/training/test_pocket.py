@@ -133,6 +133,7 @@ def test_interrupted_training_resumes_to_the_same_weights(trained: PocketSetting
     assert all(torch.equal(first[name], again[name]) for name in first)
 
 
+@pytest.mark.slow
 def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: PocketSettings) -> None:
     for training in trained.trainings:
         assert weights(trained, training.name)
@@ -147,6 +148,7 @@ def test_every_variant_leaves_weights_probes_and_a_learning_curve(trained: Pocke
         )
 
 
+@pytest.mark.slow
 def test_the_settings_say_what_was_unseen_and_what_the_calibration_was_fitted_on(trained: PocketSettings) -> None:
     settings = json.loads((trained.out / "pocket-fold0.json").read_text())
     assert settings["unseen_tasks"] == ["hammer"] and settings["fold"] == 0
@@ -162,6 +164,7 @@ def test_pocket_large_looks_at_fewer_frames_and_keeps_no_weights_of_dinov2(train
     assert known(json.loads((trained_large.out / "pocket-large-fold0.json").read_text()))["size"] == 56
 
 
+@pytest.mark.slow
 def test_exported_graphs_answer_like_the_network(
     trained: PocketSettings, trained_large: PocketSettings, tmp_path: Path
 ) -> None:
@@ -426,6 +429,7 @@ def test_a_training_keeps_the_split_it_began_with_when_the_catalog_grows(
     assert draw_split() != before == recorded_split(plan.out)
 
 
+@pytest.mark.slow
 def test_the_exported_json_records_what_each_variant_was_trained_with(trained: PocketSettings) -> None:
     split = recorded_split(trained.out)
     for training in trained.trainings:

@@ -421,6 +421,7 @@ def test_a_clip_under_several_instructions_reads_as_under_each_alone(kind: str, 
         assert all(torch.equal(sample.tokens[name], alone.tokens[name]) for name in alone.tokens)
 
 
+@pytest.mark.slow
 def test_features_that_are_kept_train_the_same_weights(
     bases: Callable[[str], Path], data: Path, tmp_path: Path
 ) -> None:
@@ -444,6 +445,7 @@ def test_encoding_many_clips_keeps_few_files_open(bases: Callable[[str], Path], 
     assert store is not None and len(store.tokens) == 200
 
 
+@pytest.mark.slow
 def test_adapters_are_merged_and_kept(bases: Callable[[str], Path], data: Path, tmp_path: Path) -> None:
     pytest.importorskip("peft")
     from safetensors.torch import load_file
@@ -694,6 +696,7 @@ def test_steps_too_small_for_bfloat16_add_up_in_the_masters() -> None:
     assert network.weight.detach().tolist() == [[0.9921875] * 4]  # the nearest that bfloat16 has
 
 
+@pytest.mark.slow
 def test_several_mixtures_are_one_command_and_one_table(
     bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
