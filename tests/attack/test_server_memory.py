@@ -229,6 +229,7 @@ def _is_refused(stream: socket.socket, sent: bytes) -> bool:
     return False
 
 
+@pytest.mark.slow
 def test_what_vanished_clients_sent_is_let_go() -> None:
     from websockets.sync.client import connect
 

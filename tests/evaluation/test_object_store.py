@@ -42,6 +42,7 @@ def stored(objects: Objects, ending: str) -> list[str]:
     return sorted(key for key in objects.stored if key.endswith(ending))
 
 
+@pytest.mark.slow
 def test_a_run_in_an_object_store_is_that_of_a_folder(tiny_data: Path, tmp_path: Path, store: Objects) -> None:
     here = evaluate(plan(tiny_data, tmp_path / "here", perturbations=("polite_filler",)))
     there = rewardlab.stress(

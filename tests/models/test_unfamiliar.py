@@ -119,6 +119,7 @@ def test_the_words_of_real_instructions_are_known(tmp_path: Path) -> None:
     assert max(words.known_share(random_letters(rng_for(seed))) for seed in range(50)) < 0.5
 
 
+@pytest.mark.slow
 def test_mean_image_tokens_tell_nonsense_from_clips_of_the_same_world(tmp_path: Path, clips: list[Episode]) -> None:
     stem = copy_variant(tmp_path)
     plain = open_pocket(stem)

@@ -108,6 +108,7 @@ def test_every_entry_is_described_in_one_sentence_with_a_parameter_per_severity(
     assert entry.label in get_args(LabelEffect)
 
 
+@pytest.mark.slow
 def test_another_process_makes_the_same_bytes() -> None:
     code = "from tests.perturbations.test_catalogue import all_outcomes; print(all_outcomes())"
     environment = os.environ | {"PYTHONHASHSEED": "12345", "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -68,6 +68,7 @@ def test_a_folder_without_a_study_is_said_so(tmp_path: Path) -> None:
         study_rl_page(tmp_path, out=tmp_path / "page.html")
 
 
+@pytest.mark.slow
 def test_the_kept_records_give_the_numbers_that_are_published(tmp_path: Path) -> None:
     kept = Path(__file__).parents[2] / "results" / "rl"
     studies = [kept / name for name in ("dsrl_true", "reward_types", "quality", "severity")]

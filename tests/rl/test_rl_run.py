@@ -47,6 +47,7 @@ def test_every_reward_trains_a_policy_that_the_simulator_evaluates(study: tuple[
         assert run.success == run.points[-1].success and run.base_success == results.base["button-press"]
 
 
+@pytest.mark.slow
 def test_episodes_without_a_score_are_counted_and_not_learned_from(study: tuple[Path, Path]) -> None:
     by_reward = {run.reward.rpartition(":")[2]: run for run in read_results(study[1]).training_runs}
     assert (by_reward["Abstains"].queried, by_reward["Abstains"].unscored) == (8, 4)
@@ -54,12 +55,14 @@ def test_episodes_without_a_score_are_counted_and_not_learned_from(study: tuple[
     assert by_reward["true"].unscored == 0
 
 
+@pytest.mark.slow
 def test_a_reward_without_any_score_fails_its_training_run_with_the_reason(study: tuple[Path, Path]) -> None:
     silent = read_results(study[1]).training_runs[-1]
     assert (silent.status, silent.success) == ("failed", None)
     assert "scored none of 8 episodes" in silent.reason and silent.reason.endswith("never sure enough")
 
 
+@pytest.mark.slow
 def test_false_successes_are_counted_and_kept(study: tuple[Path, Path]) -> None:
     fooled = next(run for run in read_results(study[1]).training_runs if run.reward.endswith(":Abstains"))
     # It calls every clip that it judges a success, and so small a policy presses nothing.
@@ -67,6 +70,7 @@ def test_false_successes_are_counted_and_kept(study: tuple[Path, Path]) -> None:
     assert (study[1] / fooled.hacked[0].clip).stat().st_size > 500
 
 
+@pytest.mark.slow
 def test_offline_measures_say_what_the_oracle_of_stated_error_is_worth(study: tuple[Path, Path]) -> None:
     offline = {each.reward: each for each in read_results(study[1]).offline if not each.task}
     assert offline["true"].measures["false_success"] == 0
@@ -77,6 +81,7 @@ def test_offline_measures_say_what_the_oracle_of_stated_error_is_worth(study: tu
     )
 
 
+@pytest.mark.slow
 def test_the_page_is_one_safe_file_with_curves_and_clips(study: tuple[Path, Path], tmp_path: Path) -> None:
     assert main(["study", "rl-page", str(study[1]), "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
@@ -85,6 +90,7 @@ def test_the_page_is_one_safe_file_with_curves_and_clips(study: tuple[Path, Path
     assert not re.search(r'(?:src|href)="(?!#|data:)', page)
 
 
+@pytest.mark.slow
 def test_a_second_run_tries_only_what_failed_and_another_plan_is_refused(
     study: tuple[Path, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,6 +198,7 @@ def test_the_committed_plans_can_be_read() -> None:
     assert set(found["reward_types"].rewards) == {"true", "head:binary", "head:progress", "head:levels"}
 
 
+@pytest.mark.slow
 def test_the_record_of_a_study_that_was_tampered_with_is_refused(study: tuple[Path, Path], tmp_path: Path) -> None:
     content = json.loads((study[1] / "rl.json").read_text(encoding="utf-8"))
     content["training_runs"][0]["hacked"] = "all"

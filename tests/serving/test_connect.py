@@ -162,6 +162,7 @@ def test_a_wrong_setting_is_told_before_the_server_is_asked(
         rewardlab.connect(url, instruction, **settings)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_server_that_is_gone_is_told_and_closing_does_not_hang() -> None:
     with reward_server("recorder", Recorder()) as client:
         session = connect(client, timeout=3.0)

@@ -140,12 +140,14 @@ def test_the_whole_table_is_one_command(comparison: Comparison, trained: tuple[s
     assert comparison.groups["unseen tasks"] == 1 and comparison.groups["seen tasks"] == 4
 
 
+@pytest.mark.slow
 def test_controls_measure_what_they_must(comparison: Comparison) -> None:
     cells = [c for c in comparison.cells if c.objective == "length baseline" and c.group == "seen tasks"]
     found = {cell.measure: cell.value for cell in cells}
     assert (found["voc"], found["order_sensitivity"], found["success_auc"]) == (1.0, 0.0, 0.5)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("comparison")
 def test_training_makes_rewards_agree_with_progress(tiny_plan: ObjectiveSettings, tmp_path: Path) -> None:
     more = replace(tiny_plan, objective="bradley_terry", backbone=tiny_plan.backbone[:1], seeds=(0,))
@@ -205,6 +207,7 @@ def test_no_clip_of_an_augmented_rollout_is_in_two_parts(
     assert len(parts) == len(TASKS) * CLIPS and all(len(found) == 1 for found in parts.values())
 
 
+@pytest.mark.slow
 def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
     tiny_plan: ObjectiveSettings, trained: tuple[str, ...]
 ) -> None:
@@ -227,6 +230,7 @@ def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
         }
 
 
+@pytest.mark.slow
 def test_the_same_command_again_does_nothing_again(tiny_plan: ObjectiveSettings, trained: tuple[str, ...]) -> None:
     files = [p for p in tiny_plan.out.rglob("*") if p.suffix in (".safetensors", ".npz", ".npy")]
     before = {path: path.stat().st_mtime_ns for path in files if path.parent.name != "backbones"}
@@ -249,6 +253,7 @@ def stopping(batch):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_a_stopped_training_resumes_to_the_same_weights(
     tiny_plan: ObjectiveSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -281,6 +286,7 @@ def last_frame(batch, weight: float = 1.0):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("trained")
 def test_one_function_in_a_package_of_ones_own_stands_in_the_table(
     tiny_plan: ObjectiveSettings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -555,6 +561,7 @@ def as_toml(plan: ObjectiveSettings) -> str:
     return "\n".join(f"{name} = {json.dumps(value, default=str)}" for name, value in settings.items())
 
 
+@pytest.mark.slow
 def test_the_simulator_gives_clips_of_seen_and_unseen_tasks(tiny_plan: ObjectiveSettings, tmp_path: Path) -> None:
     pytest.importorskip("metaworld", reason="needs rewardlab[sim]")
     tasks = ("drawer-open", "hammer")  # of which fold 0 never sees the hammer, which takes several steps

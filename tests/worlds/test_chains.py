@@ -203,6 +203,7 @@ def test_bench_measures_the_stages_of_chains(dataset: Path, tmp_path: Path) -> N
     assert summary.clean("length", "falls_when_undone").asked == 0
 
 
+@pytest.mark.slow
 def test_the_scripted_teacher_says_that_it_knows_one_task_alone(episodes: tuple[Episode, ...]) -> None:
     (answer,) = ScriptedTeacher().answer([Question("analysis", "vision", "", episodes[0], episodes[0].instruction)])
     assert isinstance(answer, Failure) and "one task" in answer.reason
