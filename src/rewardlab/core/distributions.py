@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Numbers = NDArray[np.float64]
+NORMAL_95 = 1.959963984540054  # standard deviations on either side that hold 95 % of a normal distribution
 _LOWEST, _CLOSE = 1e-300, 3e-16  # stands for 0 in a continued fraction; where it has converged
 # Of gamma((n + 1) / 2) / gamma(n / 2) / sqrt(n / 2) in powers of 1 / n, from the second.
 _GAMMA_RATIO = (-1 / 4, 1 / 32, 5 / 128, -21 / 2048, -399 / 8192, 869 / 65536, 39325 / 262144)

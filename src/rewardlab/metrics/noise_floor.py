@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewardlab.core.distributions import NORMAL_95
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
@@ -18,7 +19,6 @@ from rewardlab.metrics.contract import Metric, answered
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means
 
 NOISY_METRICS: tuple[Metric, ...] = (success_accuracy, micro_mae)  # whose differences have a noise floor
-_COVERED = 1.959963984540054  # standard deviations on either side that hold 95 % of a normal distribution
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ def noise_floor(*sums: tuple[Numbers, Numbers]) -> float:
         if not len(variance) or np.isnan(variance).all():
             return math.nan
         found += float((weights**2 * np.where(np.isnan(variance), np.nanmean(variance), variance)).sum())
-    return _COVERED * math.sqrt(found)
+    return NORMAL_95 * math.sqrt(found)
 
 
 def split_repeats(trials: TrialTable) -> tuple[TrialTable, TrialTable]:

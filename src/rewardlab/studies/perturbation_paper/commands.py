@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 
+from rewardlab.core.distributions import NORMAL_95
 from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.seeding import digest
@@ -28,7 +29,6 @@ from rewardlab.studies.perturbation_paper.fit_and_power import (
 from rewardlab.studies.perturbation_paper.measured import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured_tables import number_files
 from rewardlab.studies.perturbation_paper.paper import CATEGORIES, ROLES
-from rewardlab.studies.perturbation_paper.sampler import NORMAL_95
 from rewardlab.studies.perturbation_paper.simulation_results import SimulationResults, run_study, write_run, z_scores
 from rewardlab.studies.perturbation_paper.simulation_tables import (
     TextTable,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.random import Generator
 
+from rewardlab.core.distributions import NORMAL_95
 from rewardlab.core.jit import compiled
 from rewardlab.core.seeding import rng_for
 from rewardlab.studies.perturbation_paper.equation import BINS, Condition, StudyConfig, Values, clipped
@@ -123,7 +124,6 @@ def accumulate_measures(predictions: Values, truth: Values, block: int, first: i
 
 _BATCH = 1 << 16  # predictions held at once, to stay in the second cache
 _BLOCKS = 1000  # groups of episodes from whose scatter the errors are taken
-NORMAL_95 = 1.959963984540054
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from rewardlab.core.distributions import NORMAL_95
 from rewardlab.studies.perturbation_paper.equation import MEASURES, StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import CONFIDENCE, MOST, POWER, FittedCompetence, SampleSize
 from rewardlab.studies.perturbation_paper.paper import STATED_ACCURACY, STATED_THRESHOLD
 from rewardlab.studies.perturbation_paper.reproduction import claim_checks, reproductions
-from rewardlab.studies.perturbation_paper.sampler import NORMAL_95, SampledMean
+from rewardlab.studies.perturbation_paper.sampler import SampledMean
 from rewardlab.studies.perturbation_paper.simulation_results import (
     ConditionResult,
     ReliableRange,
