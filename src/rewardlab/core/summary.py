@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rewardlab.core.records import meaning, record_from_json, record_to_json, without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 5  # of summary.json; raised when a field is added, or changes its name or its meaning
+SCHEMA = 6  # of summary.json; raised when a field comes, goes, or changes its name or its meaning
 PIXEL_CONTROLS = ("motion", "end-motion", "change")  # they see how much pixels change, and nothing else
 CONTROL_ORDER = ("constant", "random", "length", *PIXEL_CONTROLS, "oracle")
 _MODEL_NAME_FIELDS = ("model", "control", "reference")  # fields of the records below
@@ -87,7 +87,6 @@ class ControlCheck:
     high: float | None = meaning("upper end of the 95 % interval of the gain")
     p: float | None = meaning("two-sided p-value of no difference")
     p_holm: float | None = meaning("the same, corrected by Holm over all control checks of the metric")
-    p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that both scored")
     clusters: int = meaning("clusters of the bootstrap behind them")
     conclusion: Conclusion = meaning("the conclusion at the 5 % level; a gain below the noise floor supports none")
@@ -111,7 +110,6 @@ class AccuracyDrop:
     high: float | None = meaning("upper end of the 95 % interval of the drop")
     p: float | None = meaning("two-sided p-value of no drop")
     p_holm: float | None = meaning("the same, corrected by Holm over all drops")
-    p_at_floor: bool = meaning("whether p is the least that the draws can show, so that both are upper bounds")
     trials: int = meaning("trials that are compared")
     episodes: int = meaning("episodes behind them")
     clusters: int = meaning("clusters of the bootstrap behind them")

@@ -189,17 +189,23 @@ def with_stage_questions(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
 
 
 def draw_episodes(episodes: Sequence[Episode], limit: int | None, seed: int) -> tuple[Episode, ...]:
-    """Return so many episodes in their order, drawn in turn from every task and level; all without a limit.
+    """Return so many episodes in their order, drawn from every task in turn, and from its levels in turn.
 
-    The same seed gives the same episodes, and a higher limit gives those of a lower one and others.
+    All without a limit. Tasks begin at different levels, so that few episodes have many tasks and even levels. The same
+    seed gives the same episodes, and a higher limit gives those of a lower one and others.
     """
     if limit is None or limit >= len(episodes):
         return tuple(episodes)
-    strata: dict[tuple[str, int | None, bool | None], list[int]] = {}
+    tasks: dict[str, dict[tuple[int, bool], list[int]]] = {}
     for place, episode in enumerate(episodes):
         task, label = episode.provenance.task or episode.instruction, episode.label
-        strata.setdefault((task, label.level, label.success), []).append(place)
-    rng, groups = rng_for(seed, "limit"), list(strata.values())
-    order = [rng.permutation(groups[group]).tolist() for group in rng.permutation(len(groups))]
-    turns = sorted((turn, stratum, place) for stratum, places in enumerate(order) for turn, place in enumerate(places))
-    return tuple(episodes[place] for place in sorted(place for _, _, place in turns[:limit]))
+        level = (label.level or 0, bool(label.success))
+        tasks.setdefault(task, {}).setdefault(level, []).append(place)
+    rng, each = rng_for(seed, "limit"), list(tasks.values())
+    order: list[tuple[int, int, int, int]] = []
+    for first, task_at in enumerate(rng.permutation(len(each))):
+        levels = [places for _, places in sorted(each[task_at].items())]
+        for at, places in enumerate(levels):
+            drawn = rng.permutation(places).tolist()
+            order += [(turn, (at - first) % len(levels), first, place) for turn, place in enumerate(drawn)]
+    return tuple(episodes[place] for place in sorted(place for *_, place in sorted(order)[:limit]))

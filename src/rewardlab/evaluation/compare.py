@@ -124,7 +124,7 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     a, b = comparison.model_a, comparison.model_b
     known = {CLEAN: "on clean episodes", OVERALL: "overall", "pair": "under pairs of changes"}
     where = known.get(test.group, f"under {test.group} change")
-    p = format_p_value(test.p_holm, test.paired.p_at_floor)
+    p = format_p_value(test.p_holm)
     basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
     basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
     basis += "" if math.isnan(test.noise_floor) else f", noise floor {test.noise_floor:.2f}"

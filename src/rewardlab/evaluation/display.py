@@ -81,12 +81,10 @@ def format_date(text: str) -> str:
     return f"{time.day} {time:%B %Y, %H:%M} {time.tzname() or ''}".strip()
 
 
-def format_p_value(p: float | None, at_floor: bool = False) -> str:
-    """Return a p-value as people write it; one at its floor, the least that the draws can show, is at most that."""
+def format_p_value(p: float | None) -> str:
+    """Return a p-value as people write it."""
     if p is None or math.isnan(p):
         return "p unknown"
-    if at_floor:
-        return f"p ≤ {p:.2g}"
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 

@@ -203,7 +203,7 @@ def _conclusion(gain: float, p: float, noise: float) -> Conclusion:
 def _test_fields(paired: PairedDifference, p_holm: float) -> dict[str, Any]:
     """Return what the records of all paired tests state: the interval, the p-values and the counts."""
     numbers = {"low": paired.low, "high": paired.high, "p": paired.p, "p_holm": p_holm}
-    counts = {"p_at_floor": paired.p_at_floor, "trials": paired.trials, "clusters": paired.clusters}
+    counts = {"trials": paired.trials, "clusters": paired.clusters}
     return {name: none_if_nan(number) for name, number in numbers.items()} | counts
 
 

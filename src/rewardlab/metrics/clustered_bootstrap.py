@@ -189,24 +189,17 @@ def row_variance(drawn: Numbers) -> Numbers:
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
     """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
 
-    It cannot be smaller than the number of draws can show: `at_p_floor` tells where it is as small as that.
+    Where all draws are on one side of 0, their mean and spread say how far away it is, as in a t-test over the clusters.
     """
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
         return float("nan")
-    fraction = min(1.0, 2 * (_on_rarer_side(known) + 1) / (len(known) + 1))
-    distance = normal_quantile(fraction / 2) / math.sqrt(clusters / (clusters - 1))
-    return float(min(1.0, 2 * student_t_cdf(clusters - 1, distance)))
-
-
-def at_p_floor(drawn: Numbers) -> bool:
-    """Return whether all draws are on one side of 0, so that more of them could give a smaller p-value."""
-    known = drawn[~np.isnan(drawn)]
-    return len(known) > 0 and _on_rarer_side(known) == 0
-
-
-def _on_rarer_side(known: Numbers) -> int:
-    return min(int((known <= 0).sum()), int((known >= 0).sum()))
+    rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
+    fraction = min(1.0, 2 * (rarer + 1) / (len(known) + 1))
+    distance, spread = -normal_quantile(fraction / 2), float(known.std())  # in standard deviations
+    if rarer == 0 and spread > 0:
+        distance = max(distance, abs(float(known.mean())) / spread)
+    return float(min(1.0, 2 * student_t_cdf(clusters - 1, -distance / math.sqrt(clusters / (clusters - 1)))))
 
 
 def _ordered_quantile(ordered: Numbers, known: Codes, fraction: Numbers) -> Numbers:

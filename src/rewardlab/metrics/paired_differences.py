@@ -12,7 +12,6 @@ from rewardlab.metrics.clustered_bootstrap import (
     Codes,
     Draws,
     Numbers,
-    at_p_floor,
     cluster_sums,
     condition_sums,
     paired_p_value,
@@ -33,7 +32,6 @@ class PairedDifference:
     low: float
     high: float
     p: float
-    p_at_floor: bool  # p is the least that the draws can show: it is at most that
     error: float  # standard error of the difference
     trials: int
     clusters: int
@@ -62,9 +60,8 @@ def _paired(values: tuple[float, float], drawn: Numbers, trials: int, clusters: 
     low, high = percentile_interval(drawn[None, :], np.array([clusters], dtype=np.float64))
     known = drawn[~np.isnan(drawn)]
     error = float(known.std()) if len(known) and clusters > 1 else np.nan
-    p, floor = paired_p_value(drawn, clusters), at_p_floor(drawn)
-    difference = values[0] - values[1]
-    return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, floor, error, trials, clusters)
+    p, difference = paired_p_value(drawn, clusters), values[0] - values[1]
+    return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, error, trials, clusters)
 
 
 # Weighted sums of the means of conditions, under the same draws: averages, differences and differences of those.

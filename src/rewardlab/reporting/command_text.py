@@ -131,7 +131,7 @@ def attack_sentences(result: AttackResult) -> Iterator[str]:
         yield _certificates(result, strategy, queries)
     for found in result.comparisons:
         by, name = found.difference, "any single change" if found.category == "any" else found.category
-        interval, p = f"[{format_number(by.low)}, {format_number(by.high)}]", format_p_value(by.p, by.p_at_floor)
+        interval, p = f"[{format_number(by.low)}, {format_number(by.high)}]", format_p_value(by.p)
         yield (
             f"{name}: search breaks at {by.b:.2f} on average, random at {by.a:.2f} (unbroken counts as 4): "
             f"{by.difference:.2f} lower {interval}, {p}, {by.trials} episodes in {by.clusters} clusters"
@@ -234,7 +234,7 @@ def test_row(test: PairedTest) -> tuple[str, ...]:
     """Return a test as a line of the table."""
     paired = test.paired
     gap = "-" if math.isnan(paired.difference) else test.gap
-    p = format_p_value(test.p_holm, paired.p_at_floor).removeprefix("p ").removeprefix("= ")
+    p = format_p_value(test.p_holm).removeprefix("p ").removeprefix("= ")
     title = METRICS[test.metric].title
     return test.group, title, format_number(paired.a), format_number(paired.b), gap, p, (test.better or "-").upper()
 
