@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import file_digest
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS, TABLE_MB
+from rewardlab.data.known_files import found_of_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -138,7 +139,7 @@ def digest_of_shared_file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest_of_version(path: Path, _changed: int, _size: int) -> str:
-    return digest_of_file(path)
+    return found_of_file("digest", path, partial(digest_of_file, path))
 
 
 def _kind(mode: int) -> str:
