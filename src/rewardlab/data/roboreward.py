@@ -128,7 +128,7 @@ class RowEpisodes:
             with suppress(DataError):
                 name = require_name(row.get("file_name"), "file_name")
                 for place in (name, *views_of(name, row).values()):
-                    if Path(place).suffix.lower() in VIDEO_SUFFIXES:
+                    if place.lower().endswith(VIDEO_SUFFIXES):
                         yield path_inside(self.folder, place, "file_name")
 
     def episode(self, row: Row) -> Episode:

@@ -81,17 +81,21 @@ def require_name(name: object, key: str) -> str:
 
 def require_inside(folder: Path, path: Path) -> None:
     """Raise DataError where a path leads out of the folder, or to something that is no regular file."""
-    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    snapshots = (each.parent for each in (root, *root.parents) if each.parent.name == "snapshots")
-    # The cache of the Hugging Face hub keeps the files of a snapshot beside the snapshots.
-    if not real.is_relative_to(root) and not any(real.is_relative_to(each.parent / "blobs") for each in snapshots):
+    real, root = os.path.realpath(path), os.path.realpath(folder)
+    if real != root and not real.startswith(root.rstrip("/") + "/") and not _is_blob(Path(real), Path(root)):
         raise DataError(f"{path}: a link leads out of the dataset's folder; copy the file into it")
     try:
-        mode = real.stat().st_mode
+        mode = os.stat(real).st_mode
     except OSError:
         return  # what is not there is said by whoever reads it
     if not stat.S_ISREG(mode):
         raise DataError(f"{path}: expected a regular file, got {_kind(mode)}; name a file")
+
+
+def _is_blob(real: Path, root: Path) -> bool:
+    """Tell whether the cache of the Hugging Face hub keeps the file: beside the snapshots of which the root is one."""
+    snapshots = (each.parent for each in (root, *root.parents) if each.parent.name == "snapshots")
+    return any(real.is_relative_to(each.parent / "blobs") for each in snapshots)
 
 
 def open_regular(path: Path) -> BufferedReader:
