@@ -284,6 +284,7 @@ def main() -> None:
         score(chosen, chosen.score)
         return
     folder = Path(tempfile.mkdtemp())
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")  # files are remembered from the first run to the restart alone
     try:
         write_dataset(folder / "data", -(-chosen.trials // trials_per_episode()))
         rows = score(chosen, folder)

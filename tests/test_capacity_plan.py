@@ -33,7 +33,7 @@ def test_the_cost_model_says_what_the_simulation_plays(planner: ModuleType, work
 
 
 def test_the_first_bottleneck_moves_with_the_size_and_splitting_ends_it(planner: ModuleType) -> None:
-    cost = planner.Constants(0.002, 2_000, 0.1, 0.02, 1e-4, 25, 1_200, 800, 4_000)
+    cost = planner.Constants(0.002, 0.0003, 2_000, 0.1, 0.02, 1e-4, 25, 1_200, 800, 4_000)
     few = planner.Plan(10_000, models=100, seconds_per_cell=0.05, workers=100)
     assert planner.bottleneck(few, cost) == "scoring"
     assert planner.bottleneck(replace(few, seconds_per_cell=0, models=1), cost) == "perturbing"

@@ -195,10 +195,14 @@ def store_address(path: str | Path) -> str | None:
     return f"{scheme}://{rest.strip('/')}" if colon and scheme in SCHEMES else None
 
 
+def cache_folder() -> Path:
+    """Return the folder of this machine for what can be fetched or found again."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "rewardlab"
+
+
 def working_copy(address: str) -> Path:
     """Return the folder of this machine that holds the files of a run in an object store."""
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "rewardlab" / "runs" / f"{re.sub('[^A-Za-z0-9.-]+', '-', address)[-80:]}-{digest(address)[:8]}"
+    return cache_folder() / "runs" / f"{re.sub('[^A-Za-z0-9.-]+', '-', address)[-80:]}-{digest(address)[:8]}"
 
 
 @dataclass(frozen=True)

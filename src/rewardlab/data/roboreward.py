@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
@@ -30,8 +30,10 @@ from rewardlab.data.roboreward_rows import (
     valid_fps,
     views_of,
 )
-from rewardlab.data.safe_files import path_inside, require_name, shown, text_lines
-from rewardlab.data.video import VideoFile, write_videos
+from rewardlab.data.safe_files import VIDEO_SUFFIXES, path_inside, require_name, shown, text_lines
+from rewardlab.data.video import VideoFile, open_videos, write_videos
+
+_OPENED_AHEAD = 256  # rows
 
 
 def recognises(folder: Path) -> bool:
@@ -42,7 +44,7 @@ def recognises(folder: Path) -> bool:
 def read_folder(folder: Path) -> Contents:
     """Read and check every row and every video's container; frames are decoded later, when asked for."""
     rows = RowEpisodes(folder, _clip)
-    made = ((f"line {line}", partial(_episode, rows, text)) for line, text in text_lines(folder, folder / METADATA))
+    made = ((place, row if isinstance(row, DataError) else partial(rows.episode, row)) for place, row in _rows(rows))
     contents = bounded_contents(made, "row")
     if contents.episodes or contents.problems:
         return contents
@@ -54,17 +56,26 @@ def read_rows(folder: Path) -> tuple[tuple[tuple[Row, Episode], ...], tuple[Prob
     """Return every sound row, with all its columns and the episode it names, and what is wrong with the others."""
     rows = RowEpisodes(folder, _clip)
     made = (
-        (f"line {line}", partial(_row_and_episode, rows, text)) for line, text in text_lines(folder, folder / METADATA)
+        (place, row if isinstance(row, DataError) else partial(_row_and_episode, rows, row))
+        for place, row in _rows(rows)
     )
     return bounded_items(made, "row")
 
 
-def _episode(rows: "RowEpisodes", text: str) -> Episode:
-    return rows.episode(parse_bounded_row(text))
+def _rows(rows: "RowEpisodes") -> Iterator[tuple[str, Row | DataError]]:
+    """Yield the place of every row and what it holds, or why it holds nothing; its videos are open by then."""
+
+    def parsed(text: str) -> Row | DataError:
+        try:
+            return parse_bounded_row(text)
+        except DataError as error:
+            return error
+
+    lines = text_lines(rows.folder, rows.folder / METADATA)
+    return rows.opened_ahead((f"line {line}", parsed(text)) for line, text in lines)
 
 
-def _row_and_episode(rows: "RowEpisodes", text: str) -> tuple[Row, Episode]:
-    row = parse_bounded_row(text)
+def _row_and_episode(rows: "RowEpisodes", row: Row) -> tuple[Row, Episode]:
     return row, rows.episode(row)
 
 
@@ -103,6 +114,22 @@ class RowEpisodes:
         self.folder = folder
         self.seen: Counter[str] = Counter()
         self.clip = cache(open_clip)
+
+    def opened_ahead(self, found: Iterable[tuple[str, Row | DataError]]) -> Iterator[tuple[str, Row | DataError]]:
+        """Yield rows with their places, some at a time, after their videos were opened several at once."""
+        source = iter(found)
+        while some := list(islice(source, _OPENED_AHEAD)):
+            open_videos([*dict.fromkeys(path for _, row in some for path in self._videos(row))])
+            yield from some
+
+    def _videos(self, row: Row | DataError) -> Iterator[Path]:
+        """Yield the videos that a row names, as far as it is sound."""
+        if not isinstance(row, DataError):
+            with suppress(DataError):
+                name = require_name(row.get("file_name"), "file_name")
+                for place in (name, *views_of(name, row).values()):
+                    if place.lower().endswith(VIDEO_SUFFIXES):
+                        yield path_inside(self.folder, place, "file_name")
 
     def episode(self, row: Row) -> Episode:
         """Return the episode of one row; DataError says what is wrong with it."""

@@ -6,7 +6,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import lru_cache, partial
 from hashlib import file_digest
 from io import BufferedReader, TextIOWrapper
 from pathlib import Path, PurePosixPath
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROW_BYTES, ROWS, TABLE_MB
+from rewardlab.data.known_files import found_of_file
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -80,17 +81,21 @@ def require_name(name: object, key: str) -> str:
 
 def require_inside(folder: Path, path: Path) -> None:
     """Raise DataError where a path leads out of the folder, or to something that is no regular file."""
-    real, root = Path(os.path.realpath(path)), Path(os.path.realpath(folder))
-    snapshots = (each.parent for each in (root, *root.parents) if each.parent.name == "snapshots")
-    # The cache of the Hugging Face hub keeps the files of a snapshot beside the snapshots.
-    if not real.is_relative_to(root) and not any(real.is_relative_to(each.parent / "blobs") for each in snapshots):
+    real, root = os.path.realpath(path), os.path.realpath(folder)
+    if real != root and not real.startswith(root.rstrip("/") + "/") and not _is_blob(Path(real), Path(root)):
         raise DataError(f"{path}: a link leads out of the dataset's folder; copy the file into it")
     try:
-        mode = real.stat().st_mode
+        mode = os.stat(real).st_mode
     except OSError:
         return  # what is not there is said by whoever reads it
     if not stat.S_ISREG(mode):
         raise DataError(f"{path}: expected a regular file, got {_kind(mode)}; name a file")
+
+
+def _is_blob(real: Path, root: Path) -> bool:
+    """Tell whether the cache of the Hugging Face hub keeps the file: beside the snapshots of which the root is one."""
+    snapshots = (each.parent for each in (root, *root.parents) if each.parent.name == "snapshots")
+    return any(real.is_relative_to(each.parent / "blobs") for each in snapshots)
 
 
 def open_regular(path: Path) -> BufferedReader:
@@ -138,7 +143,7 @@ def digest_of_shared_file(path: Path) -> str:
 
 @lru_cache(maxsize=4096)
 def _digest_of_version(path: Path, _changed: int, _size: int) -> str:
-    return digest_of_file(path)
+    return found_of_file("digest", path, partial(digest_of_file, path))
 
 
 def _kind(mode: int) -> str:

@@ -117,10 +117,8 @@ def read_table_of_videos(path: Path) -> Contents:
     """Read every row of the table and every video's container; frames are decoded later, when asked for."""
     table = _table(path)
     rows = RowEpisodes(table.parent, _clip)
-    made = (
-        (f"{table.name}, line {number}", row if isinstance(row, DataError) else partial(rows.episode, row))
-        for number, row in table_rows(table)
-    )
+    found = rows.opened_ahead((f"{table.name}, line {number}", row) for number, row in table_rows(table))
+    made = ((place, row if isinstance(row, DataError) else partial(rows.episode, row)) for place, row in found)
     contents = bounded_contents(made, "row")
     if contents.episodes or contents.problems:
         return contents

@@ -1,12 +1,15 @@
 """Videos: which frames are shown, decoding, checking every frame, writing or copying; one video as a dataset."""
 
+import json
 import os
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cache, cached_property, lru_cache, partial
+from importlib.metadata import version
+from itertools import islice
 from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, TypeVar
@@ -29,10 +32,11 @@ from rewardlab.core.episode import (
     view_episodes,
 )
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.limits import CLIP_MB
+from rewardlab.core.limits import CLIP_FRAMES, CLIP_MB, FRAME_PIXELS, VIDEO_MB, VIDEO_PIXELS
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write
 from rewardlab.data.contract import Batch, Contents, Problem, Reader, WrittenRow
+from rewardlab.data.known_files import found_of_file
 from rewardlab.data.reading import bounded_text, task_beside
 from rewardlab.data.safe_files import VIDEO_SUFFIXES, digest_of_file, digest_of_shared_file
 from rewardlab.data.safe_video import Orientation, VideoInfo, VideoLocation, opened, read_info, read_orientation
@@ -41,10 +45,76 @@ if TYPE_CHECKING:
     from av import VideoFrame
 
 
-@lru_cache(maxsize=10_000)
-def _info_of_file(path: Path, _size: int, _changed: int) -> VideoInfo:
-    """Return the info of a video; within one process it is read again only after the file was written to."""
+_READ_AT_ONCE = 4  # videos: half of the work leaves Python, and a disk or a server answers several at a time
+_BEGUN_TOGETHER = 1000  # videos: an interrupt waits for no more
+_READING = 1  # raised by hand when `read_info` says something else of the same file
+
+
+def info_of_file(path: Path) -> VideoInfo:
+    """Return the info of a video; it is read again only after the file was written to (`found_of_file`)."""
+    with suppress(OSError):  # then the reader says what is wrong
+        facts = path.stat()
+        return _info_of_version(path, facts.st_size, facts.st_mtime_ns)
     return read_info(path)
+
+
+@lru_cache(maxsize=10_000)
+def _info_of_version(path: Path, _size: int, _changed: int) -> VideoInfo:
+    """Return the info, within one process one object for all who ask."""
+    limits = (CLIP_FRAMES, FRAME_PIXELS, VIDEO_PIXELS, VIDEO_MB)
+    reader = " ".join([str(_READING), "PyAV", _pyav_version(), *(str(limit.value) for limit in limits)])
+    return _info_of_text(found_of_file("video", path, lambda: _text_of_info(read_info(path)), reader))
+
+
+@cache
+def _pyav_version() -> str:
+    return version("av")  # PyAV itself is slow to load
+
+
+def _text_of_info(info: VideoInfo) -> str:
+    """Write an info down: positions only where they are not even, even stamps as the first and the step."""
+    positions = None if info.positions.dtype == np.int64 else info.positions.tolist()
+    stamps = None if info.stamps is None else info.stamps.tolist()
+    if stamps and len(stamps) > 1 and len({*np.diff(stamps).tolist()}) == 1:
+        stamps = [stamps[0], stamps[1] - stamps[0]]
+    return json.dumps([info.count, info.fps, positions, stamps, info.width, info.height])
+
+
+def _info_of_text(text: str) -> VideoInfo:
+    count, fps, positions, stamps, width, height = json.loads(text)
+    every = np.arange(count)
+    times = every if positions is None else np.array(positions, np.float64)
+    if stamps is not None:
+        stamps = stamps[0] + stamps[1] * every if len(stamps) == 2 else np.array(stamps, np.int64)
+    return VideoInfo(count, fps, times, stamps, width, height)
+
+
+def open_videos(paths: Sequence[Path]) -> None:
+    """Read the infos of videos, several at a time; who asks for one then finds it, or is told what is wrong with it."""
+
+    def look(some: Sequence[Path]) -> None:
+        for path in some:
+            with suppress(DataError):
+                info_of_file(path)
+
+    for _ in map_threads(look, [paths[start::_READ_AT_ONCE] for start in range(_READ_AT_ONCE)], _READ_AT_ONCE):
+        pass
+
+
+def read_digests(episodes: Sequence[Episode]) -> None:
+    """Read the video files of episodes for their digests, several at a time; DataError where one cannot be read."""
+    sources = (source for episode in episodes for source in (episode.clip.source, *episode.views.values()))
+    files = {id(each): each for each in sources if isinstance(each, VideoFile) and "digest" not in vars(each)}
+    remaining = iter(files.values())
+    while some := list(islice(remaining, _BEGUN_TOGETHER)):
+        for video, found in zip(some, map_threads(_digest_of_video, some, _READ_AT_ONCE), strict=True):
+            vars(video)["digest"] = found  # where the property keeps it; Python 3.11 computes one property at a time
+
+
+def _digest_of_video(video: "VideoFile") -> str:
+    if not isinstance(video.path, Path):
+        return video.path.digest
+    return found_of_file("digest", video.path, partial(digest_of_file, video.path))
 
 
 @dataclass(frozen=True)
@@ -56,16 +126,12 @@ class VideoFile:
     @cached_property
     def digest(self) -> str:
         """Identify the video by its bytes."""
-        return digest_of_file(self.path) if isinstance(self.path, Path) else self.path.digest
+        return _digest_of_video(self)
 
     @cached_property
     def info(self) -> VideoInfo:
         """Count the frames and read their times; an unreadable, truncated or oversized file is a DataError."""
-        if isinstance(self.path, Path):
-            with suppress(OSError):  # then the reader says what is wrong
-                facts = self.path.stat()
-                return _info_of_file(self.path, facts.st_size, facts.st_mtime_ns)
-        return read_info(self.path)
+        return info_of_file(self.path) if isinstance(self.path, Path) else read_info(self.path)
 
     @property
     def count(self) -> int:

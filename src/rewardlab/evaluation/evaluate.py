@@ -32,6 +32,7 @@ from rewardlab.core.trial_table import trial_schema
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
 from rewardlab.data.reading import draw_episodes, with_stage_questions, wordless_note
+from rewardlab.data.video import read_digests
 from rewardlab.evaluation.plan import (
     FORECAST_COLUMNS,
     Job,
@@ -232,6 +233,7 @@ def start_scoring(
 
 def _identity(plan: Plan, context: ScoringContext, contents: Contents) -> dict[str, Any]:
     """Return everything that the numbers of a run depend on, as JSON holds it."""
+    read_digests(contents.episodes)
     data = digest(*(f"{episode.hash} {episode.id} {episode.provenance}" for episode in contents.episodes))
     definitions = {p.name: p.fingerprint for p in context.perturbations.values()}
     fingerprints = {name: model.fingerprint for name, model in context.models.items()}
