@@ -6,7 +6,7 @@ length is told: the text-only control of a model that must be shown something.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -64,7 +64,7 @@ def name_blank(string: ModelString, name_model: Callable[[str], NamedModel]) -> 
         string = replace(string, argument=string.text.partition(":")[2], options=())
     if not string.argument:
         raise PlanError("blank needs the model that sees grey frames, such as blank:hf:FOLDER")
-    given = read_arguments(string.name, blank_settings, string.options)
+    given: dict[str, Any] = read_arguments(string.name, blank_settings, string.options)
     text_only, model = blank_settings(**given), name_model(string.argument)
     shown = shown_options(blank_settings, given)
     if "?" in model.name and not shown:  # else the options of the model would be read as those of the control
