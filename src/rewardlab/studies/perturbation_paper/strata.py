@@ -6,8 +6,8 @@ without a label, of which only expectations are known. A pixel-counting control 
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from itertools import combinations
 
 import numpy as np
@@ -23,7 +23,7 @@ from rewardlab.studies.perturbation_paper.equation import StudyConfig
 from rewardlab.studies.perturbation_paper.fit_and_power import MeasuredAccuracy, fit_models
 from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at
 from rewardlab.studies.perturbation_paper.measured_tables import csv_of
-from rewardlab.studies.perturbation_paper.paper import CATEGORIES
+from rewardlab.studies.perturbation_paper.paper import CATEGORIES, WORST
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
@@ -85,9 +85,14 @@ class _Rows:
 
     study: MeasuredStudy
 
+    @cached_property
+    def places(self) -> list[tuple[tuple[str, str, int], "_Parts"]]:
+        """Return every stratum, category and severity with the trials there."""
+        return list(self._places())
+
     def strata(self) -> Iterator[Sequence[object]]:
         """Yield every measure of every arm and model, by stratum, category and severity, and what severity costs."""
-        for place, parts in self._places():
+        for place, parts in self.places:
             for name in self.study.models:
                 role = self.study.role(name)
                 for metric, values in self._measures(name, parts, place[0]):
@@ -97,10 +102,14 @@ class _Rows:
                                *_ends(values("lost"), parts.clusters), parts.count(self.study, name))  # fmt: skip
 
     def contrasts(self) -> Iterator[Sequence[object]]:
-        """Yield the differences of the models in two roles, on the same trials."""
-        names = [self.study.model(role) for role in ("ensemble", "tuned", "general") if role in self.study.roles]
-        for place, parts in self._places():
-            for one, other in combinations(names, 2):
+        """Yield the differences of the models in two roles on the same trials, and to every other model at the ends."""
+        roles = [self.study.model(role) for role in ("ensemble", "tuned", "general") if role in self.study.roles]
+        others = [name for name in self.study.evaluated if name not in roles]
+        others += [name for name in self.study.summary.models if name not in self.study.summary.evaluated]
+        between = list(combinations(roles, 2))
+        at_ends = [*between, *((one, other) for one in roles for other in others)]
+        for place, parts in self.places:
+            for one, other in at_ends if place[2] in (0, WORST) else between:
                 for (metric, ours), (_, theirs) in zip(
                     self._measures(one, parts, place[0]), self._measures(other, parts, place[0]), strict=True
                 ):
@@ -168,6 +177,7 @@ class _Parts:
     now: TrialTable
     before: TrialTable | None
     draws: Draws
+    known: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
 
     @property
     def clusters(self) -> int:
@@ -179,16 +189,24 @@ class _Parts:
 
     def estimate(self, metric: str, model: str) -> Estimate:
         """Return a measure of one model here."""
-        return _estimate(metric, self.now.where(self.now.matches("model", model)), self.draws)
+        key = metric, model, "now"
+        if key not in self.known:
+            self.known[key] = _estimate(metric, self.now.where(self.now.matches("model", model)), self.draws)
+        return self.known[key]
 
     def lost(self, metric: str, model: str) -> Estimate:
         """Return the clean value less this one, of the same episodes; a higher error is a loss too."""
         assert self.before is not None
+        key = metric, model, "lost"
+        if key not in self.known:
+            self.known[key] = self._lost(metric, model, self.before)
+        return self.known[key]
+
+    def _lost(self, metric: str, model: str, before: TrialTable) -> Estimate:
         here = self.now.where(self.now.matches("model", model))
-        mine = self.before.matches("model", model)
-        same = np.isin(self.before.text("episode").astype(str), here.text("episode").astype(str))
-        clean = _estimate(metric, self.before.where(mine & same), self.draws)
-        changed = _estimate(metric, here, self.draws)
+        same = np.isin(before.text("episode").astype(str), here.text("episode").astype(str))
+        clean = _estimate(metric, before.where(before.matches("model", model) & same), self.draws)
+        changed = self.estimate(metric, model)
         return _less(clean, changed) if METRICS[metric].better == "higher" else _less(changed, clean)
 
 
