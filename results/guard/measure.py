@@ -292,6 +292,10 @@ def main() -> None:
         return
     if len(asked.data) != 2:
         parser.error("expected two folders of rollouts, of known tasks and of unseen ones")
+    if known := set(name_model(asked.model).trained_tasks) & set(tasks_of("unseen")):
+        parser.error(
+            f"{asked.model} was trained on {len(known)} of the unseen tasks; name a variant of fold 0 by --model"
+        )
     folders = dict(zip(("known", "unseen"), asked.data, strict=True))
     answers = [trials_of(asked.model, folders, each, asked.runs, asked.workers) for each in (FITTED, JUDGED)]
     clips, guards, tasks = judged_in_folds(*answers)
