@@ -150,7 +150,7 @@ def join(options: argparse.Namespace) -> None:
         found = [json.loads(line) for line in (source / "metadata.jsonl").read_text(encoding="utf-8").splitlines()]
         if source == options.droid:
             kept = [row for row in found if row.get("split") == "test"][:DROID_CLIPS]
-            stated = ("success", "demonstration", "reward", "split")
+            stated = ("success", "demonstration", "reward", "source", "split")  # DROID as a source means success
             found = [{key: value for key, value in row.items() if key not in stated} for row in kept]
         for row in found:
             name = row["file_name"] if source != options.droid else f"droid/{Path(row['file_name']).name}"

@@ -61,9 +61,9 @@ def strata_of(trials: TrialTable, fold: int | None) -> dict[str, np.ndarray]:
     """Return which trials are in each stratum; with a fold, its Meta-World tasks are apart."""
     task, names = trials.codes("task")
     held_out = unseen_tasks(fold) if fold is not None else ()
-    simulated = np.array([name in PROGRESS_SPECS for name in names] or [False])[task]
+    tabletop = trials.matches("subset", "tabletop")  # whose tasks may be called as one of Meta-World
+    simulated = np.array([name in PROGRESS_SPECS for name in names] or [False])[task] & ~tabletop
     unseen = np.array([name in held_out for name in names] or [False])[task]
-    tabletop = trials.matches("subset", "tabletop")
     level, success = trials.number("truth_level"), trials.number("truth_success")
     episode, names = trials.codes("episode")
     labelled = np.zeros(len(names) + 1, bool)
