@@ -2,15 +2,18 @@
 
     python results/guard/measure.py --tasks known
     python results/guard/measure.py KNOWN UNSEEN --out FOLDER
+    python results/guard/measure.py --again results/guard
 
-KNOWN and UNSEEN are rollouts of the tasks that `pocket` was trained on and of those it was not, as its own file lists
-them; `--tasks` prints either list. The tasks are in five folds. For each fold a guard is fitted on all other tasks,
-clean and under FITTED, by the functions behind `rewardlab fit guard`, and judged on the tasks of the fold, clean and
-under JUDGED. Rates are means over clips of all folds; intervals are percentiles of 2,000 bootstrap draws over tasks.
+KNOWN and UNSEEN are rollouts of the tasks that the model was trained on and of those it was not, the tasks of fold 0;
+`--tasks` prints either list. `--again` makes every table anew from the clips that are kept in a folder. The tasks are
+in five folds. For each fold a guard is fitted on all other tasks, clean and under FITTED, by the functions behind
+`rewardlab fit guard`, and judged on the tasks of the fold, clean and under JUDGED. Rates are means over clips of all
+folds; intervals are percentiles of 2,000 bootstrap draws over tasks.
 """
 
 import argparse
 import csv
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +24,10 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from rewardlab.api import stress_plan
-from rewardlab.core.records import read_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.evaluate import evaluate
-from rewardlab.evaluation.fit_calibration import split_by_task
+from rewardlab.evaluation.fit_calibration import split_trials
 from rewardlab.evaluation.fit_guard import (
     GuardTerms,
     clip_risks,
@@ -36,9 +38,12 @@ from rewardlab.evaluation.fit_guard import (
 )
 from rewardlab.models import name_model
 from rewardlab.models.guard import Guard
-from rewardlab.models.pocket import WEIGHTS
+from rewardlab.worlds.metaworld.physics import TASKS
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
-MODEL, RATE, FOLDS, SPLIT_SEED = "pocket", 0.17, 5, 0
+RATE, FOLDS, SPLIT_SEED = 0.17, 5, 0
+MODEL = "pocket"  # in a variant that was not trained on fold 0: what ships knows all tasks
+CLIPS = "clips.npz"
 FITTED = (("gaussian_noise", "motion_blur", "drop_uniform"), (2,))
 JUDGED = (("defocus_blur", "fog", "typo_keyboard", "hold_last"), (3, 4))
 DRAWS = 2_000
@@ -60,6 +65,7 @@ class Clips:
     passed: Flags
     success: Flags
     risk: Numbers
+    probability: Numbers  # of success, as the model states it; nan where it states none
 
     def where(self, mask: Flags) -> "Clips":
         return Clips(*(values[mask] for values in vars(self).values()))
@@ -69,8 +75,7 @@ class Clips:
 
 
 def tasks_of(data: str) -> list[str]:
-    facts = read_json(WEIGHTS / f"{MODEL}.json")
-    return [str(task) for task in facts["trained_tasks" if data == "known" else "unseen_tasks"]]
+    return [task for task in TASKS if (task in unseen_tasks(0)) == (data == "unseen")]
 
 
 def fold_of_task() -> dict[str, int]:
@@ -79,10 +84,10 @@ def fold_of_task() -> dict[str, int]:
 
 
 def trials_of(
-    folders: dict[str, str], asked: tuple[Sequence[str], Sequence[int]], runs: Path, workers: int
+    model: str, folders: dict[str, str], asked: tuple[Sequence[str], Sequence[int]], runs: Path, workers: int
 ) -> TrialTable:
     """Return the model's answers about all rollouts, clean and under these perturbations."""
-    probe, tables = probed_model(name_model(MODEL)), []
+    probe, tables = probed_model(name_model(model)), []
     for name, data in folders.items():
         given = {"models": probe, "data": data, "perturbations": tuple(asked[0]), "severities": tuple(asked[1])}
         given |= {"controls": False, "workers": workers, "quiet": True, "out": runs / f"guard-{name}-{asked[0][0]}"}
@@ -99,8 +104,10 @@ def judge(guard: Guard, trials: TrialTable, fold: int, *, as_fitted: bool) -> Cl
     data = np.where(np.isin(tasks, known), "known", "unseen")
     condition = np.where(clips.clean, "clean", "perturbed")
     if as_fitted:
-        data, condition = np.full(len(tasks), "all"), np.full(len(tasks), "as fitted")
-    return Clips(data, condition, np.full(len(tasks), fold), tasks, clips.claimed, passed, clips.success, risks)
+        condition = np.full(len(tasks), "as fitted")
+    logit = np.array([row.get("success_logit", math.nan) for row in clips.rows])
+    stated = 1 / (1 + np.exp(-logit))
+    return Clips(data, condition, np.full(len(tasks), fold), tasks, clips.claimed, passed, clips.success, risks, stated)
 
 
 def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list[Guard], list[int]]:
@@ -109,7 +116,7 @@ def judged_in_folds(fitted: TrialTable, judged: TrialTable) -> tuple[Clips, list
     fold_of = fold_of_task()
     in_fold = [np.array([fold_of[str(task)] for task in trials.text("task")]) for trials in (fitted, judged)]
     for fold in range(FOLDS):
-        order, threshold = map(evaluated_clips, split_by_task(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
+        order, threshold = map(evaluated_clips, split_trials(fitted.where(in_fold[0] != fold), SPLIT_SEED, 2))
         guard = fitted_guard(order, threshold, GuardTerms(RATE, "abstain", 0))
         guards.append(guard)
         tasks.append(len(set(threshold.tasks[~threshold.success])))
@@ -153,14 +160,34 @@ def rate_rows(clips: Clips, data: str, condition: str) -> list[Row]:
     head = {"data": data, "condition": condition}
     rows = [{**head, "measure": name, "clips": int(of.sum()), **rate(flags, of, part.task)}
             for name, (flags, of) in measures.items()]  # fmt: skip
-    return [*rows, {**head, "measure": "fall of false success", "clips": int(failed.sum()), **fall(part)}]
+    rows += [{**head, "measure": name, "clips": int(failed.sum()), **found} for name, found in falls(part).items()]
+    known = np.isfinite(part.probability)
+    return [*rows, *({**head, "measure": name, "clips": int(known.sum()), **found}
+                     for name, found in calibration(part.where(known)).items())]  # fmt: skip
 
 
-def fall(part: Clips) -> Row:
-    """Return by which share the false-success rate falls, with its interval over tasks."""
-    (without, with_guard), drawn = bootstrap(part.task, part.claimed & ~part.success, part.passed & ~part.success)
+def falls(part: Clips) -> dict[str, Row]:
+    """Return by which share false success falls, and what random withholding of as many claims leaves of that gain."""
+    wrong, left = part.claimed & ~part.success, part.passed & ~part.success
+    counted, drawn = bootstrap(part.task, wrong, left, part.claimed, part.passed)
     with np.errstate(invalid="ignore", divide="ignore"):
-        return {"rate": 1 - with_guard / without if without else np.nan, **interval(1 - drawn[1] / drawn[0])}
+        fell, by_chance = ([1 - some[place + 1] / some[place] for some in (counted, drawn)] for place in (0, 2))
+    names = "fall of false success", "fall by random withholding", "fall beyond random withholding"
+    found = (fell, by_chance, [one - other for one, other in zip(fell, by_chance, strict=True)])
+    return {name: {"rate": float(value), **interval(draws)} for name, (value, draws) in zip(names, found, strict=True)}
+
+
+def calibration(part: Clips) -> dict[str, Row]:
+    """Return how far the stated probability of success is from the share of successes, and its Brier score."""
+    codes = np.unique(part.task, return_inverse=True)[1]
+    picks = rng_for(0, "guard bootstrap").integers(0, codes.max(initial=0) + 1, (DRAWS, codes.max(initial=0) + 1))
+    gap, error = part.probability - part.success, (part.probability - part.success) ** 2
+    found = {}
+    for name, values in (("stated less true success", gap), ("Brier score of success", error)):
+        sums, counts = np.bincount(codes, values), np.bincount(codes)
+        draws = sums[picks].sum(axis=1) / counts[picks].sum(axis=1)
+        found[name] = {"rate": float(values.mean()), **interval(draws)}
+    return found if len(codes) else {}
 
 
 def curve_rows(clips: Clips, data: str, condition: str) -> list[Row]:
@@ -193,18 +220,19 @@ def guard_rows(clips: Clips, guards: Sequence[Guard], tasks: Sequence[int]) -> l
     return rows
 
 
-def task_mean_row(clips: Clips) -> Row:
+def task_mean_row(clips: Clips, data: str) -> Row:
     """Return what the guarantee bounds: the mean over tasks of the share of failed clips that pass, as fitted."""
-    part = clips.of("all", "as fitted").where(~clips.of("all", "as fitted").success)
+    kept = clips.where((clips.condition == "as fitted") & ((clips.data == data) | (data == "all")))
+    part = kept.where(~kept.success)
     shares = np.array([part.passed[part.task == task].mean() for task in np.unique(part.task)])
     picks = rng_for(0, "guard bootstrap").integers(0, len(shares), (DRAWS, len(shares)))
-    row: Row = {"data": "all", "condition": "as fitted", "measure": "false success with guard, mean over tasks"}
+    row: Row = {"data": data, "condition": "as fitted", "measure": "false success with guard, mean over tasks"}
     return {**row, "clips": len(part.task), "rate": float(shares.mean()), **interval(shares[picks].mean(axis=1))}
 
 
 def auc_row(clips: Clips, data: str) -> Row:
     """Return how often a false claim has a higher risk than a true one."""
-    part = clips.where((clips.data == data) & clips.claimed)
+    part = clips.where((clips.data == data) & clips.claimed & (clips.condition != "as fitted"))
     ranks, false = rankdata(part.risk), ~part.success
     area = (ranks[false].sum() - false.sum() * (false.sum() + 1) / 2) / (false.sum() * (~false).sum())
     row: Row = {"data": data, "condition": "clean and perturbed", "measure": "AUC of risk among claims"}
@@ -252,24 +280,41 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/guard"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--model", default=MODEL, help="such as pocket:FOLDER/VARIANT")
+    parser.add_argument("--again", type=Path, help="folder with the clips of a measurement")
     asked = parser.parse_args()
     if asked.tasks:
         print(",".join(tasks_of(asked.tasks)))
         return
+    if asked.again:
+        with np.load(asked.again / CLIPS) as table:
+            write_tables(Clips(**table), asked.again)
+        return
     if len(asked.data) != 2:
         parser.error("expected two folders of rollouts, of known tasks and of unseen ones")
+    if known := set(name_model(asked.model).trained_tasks) & set(tasks_of("unseen")):
+        parser.error(
+            f"{asked.model} was trained on {len(known)} of the unseen tasks; name a variant of fold 0 by --model"
+        )
     folders = dict(zip(("known", "unseen"), asked.data, strict=True))
-    answers = [trials_of(folders, each, asked.runs, asked.workers) for each in (FITTED, JUDGED)]
+    answers = [trials_of(asked.model, folders, each, asked.runs, asked.workers) for each in (FITTED, JUDGED)]
     clips, guards, tasks = judged_in_folds(*answers)
+    asked.out.mkdir(parents=True, exist_ok=True)
+    np.savez_compressed(asked.out / CLIPS, **vars(clips))
+    write(asked.out / "guards.csv", guard_rows(clips, guards, tasks))
+    write_tables(clips, asked.out)
+
+
+def write_tables(clips: Clips, out: Path) -> None:
+    """Write every rate and the figure, from the clips alone."""
     parts = [(data, condition) for data in ("known", "unseen") for condition in ("clean", "perturbed")]
     rows = [row for part in parts for row in rate_rows(clips, *part)]
-    rows += [task_mean_row(clips), auc_row(clips, "known"), auc_row(clips, "unseen")]
-    asked.out.mkdir(parents=True, exist_ok=True)
-    write(asked.out / "rates.csv", rows)
+    rows += [task_mean_row(clips, data) for data in ("all", "known", "unseen")]
+    rows += [auc_row(clips, "known"), auc_row(clips, "unseen")]
+    write(out / "rates.csv", rows)
     curves = [row for part in parts for row in curve_rows(clips, *part)]
-    write(asked.out / "risk_coverage.csv", curves)
-    draw(asked.out / "risk_coverage.svg", curves)
-    write(asked.out / "guards.csv", guard_rows(clips, guards, tasks))
+    write(out / "risk_coverage.csv", curves)
+    draw(out / "risk_coverage.svg", curves)
     for row in rows:
         print(*(f"{value:.3f}" if isinstance(value, float) else value for value in row.values()), sep="\t")
 

@@ -24,6 +24,7 @@ from rewardlab.studies.rl.findings import hacking_rates
 
 HERE = Path(__file__).resolve().parent
 MEASURES = ("mae", "success_auc", "tau", "success_accuracy", "near_miss_auc")
+SYNTHETIC = ("oracle", "noisy-oracle", "constant", "random")
 Scores = dict[str, list[float]]
 
 
@@ -91,6 +92,26 @@ def prediction() -> list[list[str]]:
         every = quality_points(results, name)
         some = [point for point in every if point.reward in better]
         rows.append([name, *correlation(every), *correlation(some)])
+    return rows
+
+
+def learned_apart() -> list[list[str]]:
+    """Return the same for learned rewards alone, all of them and those trained to the end, and for synthetic ones."""
+    every = quality_points(record("quality"), MEASURES[0])
+    names = dict.fromkeys(point.reward for point in every)
+    learned = [name for name in names if not name.startswith(SYNTHETIC)]
+    groups = {
+        "learned": learned,
+        "learned, trained to the end": [name for name in learned if "@" not in name],
+        "synthetic": [name for name in names if name.startswith(SYNTHETIC)],
+    }
+    rows = [
+        ["measure", *(f"{len(some)} {name}: {each}" for name, some in groups.items() for each in ("r", "Spearman"))]
+    ]
+    for measure in MEASURES:
+        points = quality_points(record("quality"), measure)
+        cells = [correlation([point for point in points if point.reward in some]) for some in groups.values()]
+        rows.append([measure, *(text for cell in cells for text in cell)])
     return rows
 
 
@@ -223,6 +244,7 @@ TABLES = {
     "reward types": reward_types,
     "rewards of graded quality": quality,
     "what predicts success": prediction,
+    "learned and synthetic rewards": learned_apart,
     "button-press": exploited,
     "perturbed rewards": severity,
     "pairs under noise": noisy_pairs,

@@ -3,8 +3,8 @@
     python results/robustness/keep_trials.py robustness results/robustness/run
     rewardlab study perturbation results/robustness/run results/robustness
 
-Rounds progress and probabilities to three decimals and leaves out what no number needs (answers as text, frame hashes,
-timings). Every file of results/robustness is written from the kept run, never from the whole one, so that anyone can
+Rounds progress, probabilities and seconds to three decimals and leaves out what no number needs (answers as text, frame
+hashes). Every file of results/robustness is written from the kept run, never from the whole one, so that anyone can
 write it again from a clone; a test does.
 """
 
@@ -37,7 +37,7 @@ def kept(trial: Trial) -> Trial:
         frames_hash="",
         instruction="",
         shown=(),
-        seconds=0.0,
+        seconds=round(trial.seconds, DECIMALS),
     )
 
 

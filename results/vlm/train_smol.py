@@ -18,6 +18,7 @@ import csv
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 
@@ -28,22 +29,25 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.trial import Score
 from rewardlab.data.video import frame_policy, sample_frames
+from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.models import name_model
 from rewardlab.models.contract import RewardModel
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training.holdout import draw_split
-from rewardlab.training.pocket import PocketSettings, pocket_settings
-from rewardlab.training.pocket.frame_store import make_rollout_table
-from rewardlab.training.pocket.rendering import RolloutTable, render_all
-from rewardlab.training.pocket.rollouts import simulate_all
+from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings, pocket_settings
+from rewardlab.training.pocket.rendering import RenderedScene, RolloutTable, new_pixels, read_rollout_table
+from rewardlab.training.pocket.rollouts import Shard, draw_by_share, load_rollouts, shards_of, simulate_all
 from rewardlab.training.processes import open_processes
-from rewardlab.training.vlm import ORIGINAL, train_one, training_data, vlm_settings
-from rewardlab.training.vlm.examples import EpisodeSplit, label_keeping, mixture_examples, perturbed_frames
+from rewardlab.training.vlm import ORIGINAL, train_one, vlm_settings
+from rewardlab.training.vlm.examples import EpisodeSplit, mixture_examples
 from rewardlab.worlds.metaworld.instructions import caption, phrasings
+from rewardlab.worlds.metaworld.render import CameraView
+from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from rewardlab.worlds.metaworld.tasks import OPPOSITE_TASKS
 
 FRAMES = "uniform:8"
 RENDERED = "rendered.json"  # tasks and counts of a folder of rollouts
+PIXELS = "plain.npy"
 VALIDATION = 6  # rollouts of each trained task that choose the checkpoint
 PROBED = {"trained": 5, "unseen": 40}  # validation rollouts of each task that are asked about
 HARD = (3, 4)  # severities
@@ -98,13 +102,28 @@ def render(options: argparse.Namespace) -> None:
     (options.rollouts / RENDERED).write_text(json.dumps({"tasks": options.tasks, **counts}))
     settings = rollout_settings(options.rollouts)
     simulate_all(settings)
-    render_all(settings, "plain", settings.out)
+    shards = shards_of(settings)
+    starts = np.cumsum([0, *(shard.count for shard in shards)]).tolist()
+    new_pixels(settings.out / PIXELS, starts[-1], settings.frames_per_rollout, settings.size)
+    for _ in map_items(partial(render_shard, settings), zip(shards, starts[:-1], strict=True), settings.workers):
+        pass
+
+
+def render_shard(settings: PocketSettings, placed: tuple[Shard, int]) -> None:
+    shard, start = placed
+    pixels = np.load(settings.out / PIXELS, mmap_mode="r+")
+    for index, rollout in enumerate(load_rollouts(settings.out / "rollouts" / shard.name)):
+        rng = rng_for(settings.seed, "rendering", shard.name, index)
+        view = CameraView(draw_by_share(CAMERA_SHARES, rng), settings.size)
+        shown = range(settings.frames_per_rollout)
+        pixels[start + index] = render_rollout(rollout.trajectory, shown, view, tiled=True)
 
 
 def read(options: argparse.Namespace) -> Rollouts:
     settings = rollout_settings(options.rollouts)
-    pixels = np.load(settings.out / "plain.npy", mmap_mode="r")
-    return Rollouts(make_rollout_table(settings, {}), pixels, settings.unseen(options.fold))
+    pixels = np.load(settings.out / PIXELS, mmap_mode="r")
+    table = read_rollout_table(settings, [RenderedScene()] * len(pixels))
+    return Rollouts(table, pixels, settings.unseen(options.fold))
 
 
 def forget(options: argparse.Namespace) -> None:
@@ -148,7 +167,7 @@ def train(options: argparse.Namespace) -> None:
     rule = f"{VALIDATION} other rollouts of each trained task"
     split = EpisodeSplit(tuple(episodes[row] for row in rows), tuple(episodes[row] for row in held), rule, (), captions)
     (training,) = settings.trainings
-    done = train_one(training, lambda: training_data(training, split), open_processes(settings.device))
+    done = train_one(training, split, open_processes(settings.device))
     print(done.model, done.errors, done.constant)
 
 
@@ -192,7 +211,8 @@ def answers(model: RewardModel, shown: Iterable[Episode]) -> Iterator[Score]:
 
 def held_out_change(episode: Episode) -> Iterator[str]:
     """Yield one perturbation that no training had and that applies, at severity 3 or 4, drawn for the episode."""
-    kept = label_keeping(draw_split().held_out_perturbations)
+    held_out = (PERTURBATIONS[name] for name in draw_split().held_out_perturbations)
+    kept = [each for each in held_out if each.label == "keeps" and not each.uses_world and not each.uses_dataset]
     rng = rng_for(0, "held-out change", episode.id)
     for place in rng.permutation(len(kept)).tolist():
         name = f"{kept[place].name}@{pick(HARD, rng)}"
@@ -210,7 +230,10 @@ def shown_under(change: str, episode: Episode, frames: str) -> Episode:
     if not change:
         return sample_frames(episode, policy)
     name, _, severity = change.partition("@")
-    return perturbed_frames(episode, PERTURBATIONS[name], int(severity), 0, policy)
+    perturbation = PERTURBATIONS[name]
+    if perturbation.stage == "sampled":
+        return perturbation(sample_frames(episode, policy), int(severity), 0).episode
+    return sample_frames(perturbation(episode, int(severity), 0).episode, policy)
 
 
 def questions(rollouts: Rollouts) -> Iterable[tuple[str, int, str]]:

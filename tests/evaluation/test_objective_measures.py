@@ -67,6 +67,14 @@ def test_agreement_across_clips_stays_in_the_task() -> None:
     assert ratio(measure_values(VALUES, LEVELS, FACTS, VALUES[:, ::-1])["across"]) == pytest.approx(expected)
 
 
+def test_the_simulators_own_reward_is_measured_as_progress_is() -> None:
+    rewarded = replace(FACTS, progress=np.full_like(PROGRESS, np.nan), env_reward=PROGRESS)
+    found, plain = (measure_values(VALUES, LEVELS, facts, VALUES[:, ::-1]) for facts in (rewarded, FACTS))
+    for name in ("within", "across"):
+        assert ratio(found[f"env_{name}"]) == ratio(plain[name])
+        assert not plain[f"env_{name}"][1].any() and not found[name][1].any()
+
+
 def test_success_auc_is_the_mean_over_successes_of_the_failures_below_them() -> None:
     shares = []
     for a in np.flatnonzero(SUCCESS == 1):

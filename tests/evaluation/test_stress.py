@@ -638,3 +638,12 @@ def test_opencv_from_another_package_is_recorded(
     monkeypatch.setattr(importlib.metadata, "distribution", distribution)
     run = rewardlab.stress("length", tiny_data, perturbations="none", limit=1, out=tmp_path, execution=IN_PROCESS)
     assert cv2.__version__ in known(run.stored("run.json"))["versions"].values()
+
+
+def test_the_perturbation_that_was_drawn_is_kept_with_the_trial(tmp_path: Path) -> None:
+    chosen = ("random:visual", "resolution")
+    run = evaluate(plan(DATASETS["sample-sim"], tmp_path / "run", perturbations=chosen, limit=4))
+    trials = list(run.trials().rows())
+    drawn = {(t.episode, t.drawn) for t in trials if t.perturbation == "random:visual"}
+    assert len(drawn) == 4 and all(PERTURBATIONS[name or ""].category == "visual" for _, name in drawn)
+    assert {t.drawn for t in trials if t.perturbation != "random:visual"} == {None}

@@ -20,6 +20,8 @@ from tests.narrowing import as_scores, known
 torch = pytest.importorskip("torch", reason="needs rewardlab[vlm-train]")
 pytest.importorskip("transformers", reason="needs rewardlab[vlm-train]")
 
+from safetensors.torch import load_file
+
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.episode import episode_from_frames, level_of_progress
@@ -27,7 +29,7 @@ from rewardlab.core.errors import DataError, ModelError, PlanError, RunError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import read_plan, setting_text
 from rewardlab.core.video_encoding import encode
-from rewardlab.evaluation.objective_comparison import Comparison, read_comparison
+from rewardlab.evaluation.objective_comparison import Comparison, read_comparison, read_rewards
 from rewardlab.models import name_model
 from rewardlab.testing import check_model
 from rewardlab.training.objectives import (
@@ -35,8 +37,20 @@ from rewardlab.training.objectives import (
     objective_settings,
     train_objective,
 )
-from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, only, read_shards
+from rewardlab.training.objectives.backbones import load_pair
+from rewardlab.training.objectives.clips import (
+    TEST,
+    TRAIN,
+    VALIDATION,
+    ClipTable,
+    listed_files,
+    only,
+    read_shards,
+    write_shard,
+)
 from rewardlab.training.objectives.comparison import read_values
+from rewardlab.training.objectives.contract import DEMONSTRATIONS
+from rewardlab.training.objectives.features import load_inputs, make_sampler
 from rewardlab.training.objectives.losses import OBJECTIVES, name_objective
 from rewardlab.training.objectives.sources import dataset_shards
 from rewardlab.training.objectives.train import settings_to_try
@@ -132,12 +146,97 @@ def test_the_whole_table_is_one_command(comparison: Comparison, trained: tuple[s
     assert len(trained) == len(OBJECTIVES) * 3 * 2
     assert {key[1] for key in cells} == names and {key[0] for key in cells} == {"dino", "tinyvit"}
     for (_, objective, group, measure), cell in cells.items():
-        if "," not in group and measure != "robustness_auc":
+        if "," not in group and measure not in ("robustness_auc", "env_within", "env_across"):
             assert cell.value is not None, (objective, group, measure)
             assert len(cell.by_seed) == (1 if objective in comparison.controls else 3)
         assert (cell.rank_low is None) == (objective in comparison.controls or cell.value is None)
     assert {c.objective for c in comparison.contrasts} == set(OBJECTIVES) - {"triplet"}
     assert comparison.groups["unseen tasks"] == 1 and comparison.groups["seen tasks"] == 4
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trained")
+def test_the_table_is_made_again_from_the_kept_rewards(tiny_plan: ObjectiveSettings, comparison: Comparison) -> None:
+    kept = read_rewards(tiny_plan.out)
+    assert kept.table() == (comparison.cells, comparison.contrasts)
+    assert len(kept.trainings) == 2 * (3 * len(OBJECTIVES) + 2)
+    assert kept.clips == tuple(clip.id for clip in only(clips_of(tiny_plan), TEST).clips)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trained")
+def test_every_clip_of_a_batch_counts_for_every_objective(tiny_plan: ObjectiveSettings) -> None:
+    pair = load_pair(tiny_plan.out / "backbones" / "dino", "cpu", 1)
+    inputs = load_inputs(tiny_plan.out / "features" / "dino", "cpu")
+    sampler = make_sampler(only(clips_of(tiny_plan), TRAIN), inputs, "cpu")
+    plain = sampler.batch(pair, 0, 3, 32)
+    assert 0 < plain.success.sum() < 32
+    for entry in OBJECTIVES.own.values():
+        batch = sampler.batch(pair, 0, 3, 32, entry.needs)
+        assert len(batch.successes if entry.needs == DEMONSTRATIONS else batch) == 32
+        assert torch.equal(batch.task, plain.task) and torch.equal(batch.draws, plain.draws)
+        assert torch.equal(batch.images[plain.success], plain.images[plain.success])
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trained")
+def test_trainings_side_by_side_end_in_the_same_weights(tiny_plan: ObjectiveSettings, tmp_path: Path) -> None:
+    plan = replace(tiny_plan, objective="triplet,vip", backbone=tiny_plan.backbone[:1], seeds=(0,), parallel=2)
+    plan = replace(plan, out=tmp_path / "out")
+    shutil.copytree(tiny_plan.out, plan.out, ignore=shutil.ignore_patterns("trainings", "tuning", "tinyvit"))
+    train_objective(**vars(plan))
+    for name in ("triplet", "vip"):
+        one, other = (out / "trainings" / "dino" / name / "seed0" / "values.npz" for out in (plan.out, tiny_plan.out))
+        np.testing.assert_array_equal(read_values(one).test, read_values(other).test)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("trained")
+def test_a_backbone_is_pretrained_as_an_image_text_pair(tiny_plan: ObjectiveSettings, tmp_path: Path) -> None:
+    plan = replace(tiny_plan, objective="triplet", seeds=(0,), lr=0.1, out=tmp_path / "out", perturbations=("none",))
+    plan = replace(
+        plan, backbone=(f"{tiny_plan.backbone[0]}?pretrain=8", tiny_plan.backbone[0].replace("dino=", "as-is="))
+    )
+    with pytest.raises(DataError, match="frames with captions, which clips of datasets have not"):
+        train_objective(**vars(plan))
+    for path in sorted((plan.out / "clips").glob("*.npz")):
+        table = read_shards([path])
+        said = tuple(replace(c, captions=tuple(f"{c.task} at {at}" for at in range(FRAMES))) for c in table.clips)
+        write_shard(path, replace(table, clips=said))
+    models = train_objective(**vars(plan))
+    trained, before = (plan.out / "backbones" / f"dino-{kind}" for kind in ("pretrained", "parts"))
+    for encoder in ("image_encoder", "text_encoder"):
+        weights = [load_file(folder / encoder / "model.safetensors") for folder in (trained, before)]
+        assert weights[0].keys() == weights[1].keys()
+        assert any(not torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+    features = [np.load(plan.out / "features" / name / "train.npy") for name in ("dino", "as-is")]
+    assert not np.array_equal(*features)
+    episode = episode_from_frames(only(clips_of(plan), TEST).pixels[0], TASKS[0])
+    assert as_scores(name_model(models[0]).build().score([episode]))[0].level >= 1
+    card = Path(models[0].removeprefix("contrastive:").partition("?")[0]) / "README.md"
+    assert "then trained as an image-text pair" in card.read_text()
+
+
+@pytest.mark.slow
+def test_worlds_are_groups_of_their_own_with_the_rewards_they_have(
+    parts: dict[str, Path], tiny_plan: ObjectiveSettings
+) -> None:
+    assert parts
+    out = tiny_plan.out.with_name("worlds")
+    plan = replace(
+        tiny_plan, data=("metaworld", "tabletop"), tasks=("drawer-open", "reach"), out=out, stop_after="render"
+    )
+    train_objective(**vars(replace(plan, rollouts=1, near_misses=0, val_rollouts=2)))
+    table = read_shards(listed_files(out / "clips") or [])
+    known = ~np.isnan(table.env_reward).any(axis=1)
+    assert [clip.world == "metaworld" for clip in table.clips] == known.tolist()
+    assert table.env_reward[known].min() >= 0 and table.env_reward[known].max() <= 1
+    assert all(len(clip.captions) == FRAMES for clip in table.clips)
+    unseen = {clip.task for clip in table.clips if clip.world == "tabletop" and not clip.seen}
+    assert "tabletop-three-steps" in unseen and not unseen & {c.task for c in only(table, TRAIN).clips}
+    groups = only(table, TEST).groups
+    assert {"tabletop: seen tasks", "tabletop: unseen tasks", "tabletop: seen tasks, several steps"} <= set(groups)
+    assert any(name.startswith("metaworld: ") for name in groups)
 
 
 @pytest.mark.slow
@@ -234,6 +333,7 @@ def test_a_result_is_a_contrastive_model_that_says_what_was_evaluated(
 def test_the_same_command_again_does_nothing_again(tiny_plan: ObjectiveSettings, trained: tuple[str, ...]) -> None:
     files = [p for p in tiny_plan.out.rglob("*") if p.suffix in (".safetensors", ".npz", ".npy")]
     before = {path: path.stat().st_mtime_ns for path in files if path.parent.name != "backbones"}
+    before = {path: time for path, time in before.items() if path.name != "rewards.npz"}  # as is comparison.json
     assert train_objective(**vars(tiny_plan)) == trained
     written = [path for path, time in before.items() if path.stat().st_mtime_ns != time]
     assert all(path.parent.parent.name == "backbones" for path in written), written

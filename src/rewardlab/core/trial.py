@@ -380,6 +380,7 @@ class Trial:
     truth_stages: tuple[int, ...] | None = None  # stage after stage, at each frame shown: done (1) or not (0)
     truth_failure_cause: str | None = None  # why the rollout failed
     truth_failure_frame: int | None = None  # number of the shown frame, from 0, from which on that can be seen
+    drawn: str | None = None  # the perturbation that `random:CATEGORY` drew for this episode; missing for others
     repeat: int | None = None  # 1, 2, ...: the same question asked again, for the noise floor; missing the first time
     info: ScoreInfo = ScoreInfo()
 

@@ -285,6 +285,7 @@ OPTIONAL_COLUMNS = (
     "perspective",
     "truth_failure_cause",
     "truth_failure_frame",
+    "drawn",
     "repeat",
     *INFO_COLUMNS,
 )  # that runs of earlier versions may lack

@@ -1,7 +1,7 @@
 """What per-frame rewards are worth, clip by clip: agreement with the true reward, order in time, success, robustness.
 
 Every measure is a sum over clips of one number above and one below, so that it can be drawn again by clusters; the true
-reward of a frame is its true progress.
+reward of a frame is its true progress, and beside it the simulator's own dense reward where it is known.
 """
 
 from dataclasses import dataclass
@@ -15,11 +15,13 @@ Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Measured = tuple[Numbers, Numbers]  # above and below of each clip; 0 and 0 where it has nothing to measure
 
-LEAST_GAP = 0.1  # of true progress, from which one frame is better than another
+LEAST_GAP = 0.1  # of true progress or of the simulator's reward, from which one frame is better than another
 # The measures, which way is better, and what each is.
 MEASURES: dict[str, tuple[str, str]] = {
     "within": ("higher", "fraction of pairs of frames of a clip whose order by reward is that by true progress"),
     "across": ("higher", "the same of pairs of frames of two clips of a task"),
+    "env_within": ("higher", "as within, by the simulator's own dense reward instead of true progress"),
+    "env_across": ("higher", "as across, by the simulator's own dense reward instead of true progress"),
     "voc": ("higher", "Spearman's correlation of the reward with time on successes; the length baseline scores 1"),
     "order_sensitivity": (
         "higher",
@@ -42,6 +44,7 @@ class ClipFacts:
     progress: Numbers  # (clips, frames), nan where unknown
     level: Codes  # 0 where unknown
     success: Codes  # 1, 0, or -1 where unknown
+    env_reward: Numbers | None = None  # (clips, frames): the simulator's own from 0 to 1, nan where unknown
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,9 +63,12 @@ def measure_values(values: Numbers, levels: Numbers, facts: ClipFacts, reversed_
     `reversed_values` are the rewards of the clips shown backwards, as shown.
     """
     order, backwards, won = _order(values), _order(reversed_values), facts.success == 1
+    env_reward = np.full(values.shape, np.nan) if facts.env_reward is None else facts.env_reward
     return {
         "within": within_agreement(values, facts.progress),
         "across": across_agreement(values, facts.progress, facts.task),
+        "env_within": within_agreement(values, env_reward),
+        "env_across": across_agreement(values, env_reward, facts.task),
         "voc": _known(np.where(won, order, np.nan)),
         "order_sensitivity": _known(np.where(won, (order - backwards) / 2, np.nan)),
         "success_auc": success_auc(values[:, -1], facts.success, facts.task),
@@ -80,19 +86,19 @@ def _order(values: Numbers) -> Numbers:
     return row_correlations(row_ranks(values), time)
 
 
-def within_agreement(values: Numbers, progress: Numbers) -> Measured:
+def within_agreement(values: Numbers, truth: Numbers) -> Measured:
     """Return the fraction of pairs of frames of each clip that are in the true order; a tie is half right."""
-    right, pairs = _agreement(values[:, :, None], values[:, None, :], progress[:, :, None], progress[:, None, :])
+    right, pairs = _agreement(values[:, :, None], values[:, None, :], truth[:, :, None], truth[:, None, :])
     total, counts = right.sum((1, 2)), pairs.sum((1, 2))
     return np.where(counts > 0, total / np.maximum(counts, 1), 0.0), (counts > 0).astype(np.float64)
 
 
-def across_agreement(values: Numbers, progress: Numbers, task: Codes) -> Measured:
+def across_agreement(values: Numbers, truth: Numbers, task: Codes) -> Measured:
     """Return the same of each clip's frames against those of the other clips of its task."""
     above, below = np.zeros((2, len(values)))
     for number in np.unique(task):
         rows = np.flatnonzero(task == number)
-        v, p = values[rows], progress[rows]
+        v, p = values[rows], truth[rows]
         for place, row in enumerate(rows):
             others = np.arange(len(rows)) != place
             theirs, known = v[others].ravel(), p[others].ravel()

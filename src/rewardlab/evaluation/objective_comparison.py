@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan, read_json, record_from_json, record_to_json
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
-from rewardlab.evaluation.frame_rewards import MEASURES, Codes, Measured, Numbers
+from rewardlab.evaluation.frame_rewards import MEASURES, ClipFacts, Codes, Measured, Numbers, measure_values
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters, paired_p_value, percentile_interval, sum_by
 from rewardlab.metrics.paired_differences import holm
 
@@ -171,6 +172,102 @@ def _contrasts(
         shown = (none_if_nan(number) for number in numbers)
         made.append(ObjectiveContrast(each.backbone, each.objective, against, group, measure, *shown))
     return made
+
+
+# The rewards of single clips, from which the table can be made again.
+
+REWARDS = "rewards.npz"
+_STEPS = 2**16 - 1
+_ARRAYS = ("steps", "ends", "levels", "robustness")  # of each training
+
+
+@dataclass(frozen=True, eq=False)
+class ClipRewards:
+    """What one training, or control, gives to the test clips: rewards, levels, and its robustness.
+
+    Rewards are kept, and measured, in 65,536 steps of their own range.
+    """
+
+    backbone: str
+    objective: str
+    steps: NDArray[np.uint16]  # (clips, frames)
+    ends: Numbers  # (2,): the rewards of the first and the last step
+    levels: Numbers  # (clips,): calibrated, of the last frame
+    robustness: Measured
+    control: bool = False
+    by_time: bool = False  # rewards belong to the time, not to what a frame shows
+
+    def measures(self, facts: ClipFacts) -> dict[str, Measured]:
+        """Return every measure of the test clips."""
+        low, high = self.ends.tolist()
+        rewards = low + self.steps * ((high - low) / _STEPS)
+        backwards = rewards if self.by_time else rewards[:, ::-1]
+        return {**measure_values(rewards, self.levels, facts, backwards), "robustness_auc": self.robustness}
+
+
+def in_steps(rewards: Numbers) -> tuple[NDArray[np.uint16], Numbers]:
+    """Return rewards in steps of their own range, and its ends."""
+    low, high = float(rewards.min()), float(rewards.max())
+    return np.round((rewards - low) / ((high - low) or 1.0) * _STEPS).astype(np.uint16), np.array([low, high])
+
+
+@dataclass(frozen=True, eq=False)
+class KeptRewards:
+    """The rewards of all trainings for the same test clips, and what is known of these."""
+
+    clips: tuple[str, ...]
+    facts: ClipFacts
+    groups: Groups
+    trainings: tuple[ClipRewards, ...]  # seeds of an objective one after the other
+    against: str
+    n_resamples: int
+
+    def table(self) -> tuple[tuple[ObjectiveCell, ...], tuple[ObjectiveContrast, ...]]:
+        """Return every cell and every contrast."""
+        seeds: dict[tuple[str, str, bool], list[dict[str, Measured]]] = {}
+        for one in self.trainings:
+            seeds.setdefault((one.backbone, one.objective, one.control), []).append(one.measures(self.facts))
+        measured = [MeasuredTrainings(*names[:2], tuple(found), names[2]) for names, found in seeds.items()]
+        return objective_table(measured, self.facts.task, self.groups, self.against, self.n_resamples)
+
+
+def write_rewards(folder: Path, kept: KeptRewards) -> None:
+    """Write the rewards beside the record of a comparison."""
+    names = ("backbone", "objective", "control", "by_time")
+    said = {
+        **{"clips": kept.clips, "groups": list(kept.groups), "against": kept.against, "n_resamples": kept.n_resamples},
+        "trainings": [[vars(one)[name] for name in names] for one in kept.trainings],
+    }
+    arrays: dict[str, Any] = {name: np.stack([vars(one)[name] for one in kept.trainings]) for name in _ARRAYS}
+    arrays |= {f"facts_{name}": values for name, values in vars(kept.facts).items() if values is not None}
+    with atomic_write(folder / REWARDS) as partial, partial.open("wb") as handle:
+        np.savez_compressed(
+            handle,
+            said=np.frombuffer(json.dumps(said).encode(), np.uint8),
+            groups=np.stack(list(kept.groups.values())),
+            **arrays,
+        )
+
+
+def read_rewards(folder: Path) -> KeptRewards:
+    """Read the rewards of a comparison; RunError where they were not kept."""
+    if not (folder / REWARDS).exists():
+        raise RunError(f"{folder} has no {REWARDS}; run `rewardlab study objectives PLAN` to make one")
+    with np.load(folder / REWARDS) as table:
+        arrays = dict(table)
+    said = json.loads(bytes(arrays["said"]).decode())
+    facts = {name.removeprefix("facts_"): values for name, values in arrays.items() if name.startswith("facts_")}
+    return KeptRewards(
+        tuple(said["clips"]),
+        ClipFacts(**facts),
+        dict(zip(said["groups"], arrays["groups"], strict=True)),
+        tuple(
+            ClipRewards(backbone, objective, *(arrays[name][row] for name in _ARRAYS), *kinds)
+            for row, (backbone, objective, *kinds) in enumerate(said["trainings"])
+        ),
+        said["against"],
+        said["n_resamples"],
+    )
 
 
 # A finished comparison of objectives as one record: what was compared, the table, curves and traces, and how long.

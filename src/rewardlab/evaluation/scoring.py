@@ -213,7 +213,7 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
     outcome, origin, broken = group.outcome, group.origin, isinstance(group.outcome, str)
     perturbed = PerturbedEpisode(origin, "undefined") if isinstance(outcome, str) else outcome
     episode = perturbed.episode
-    failure = episode.label.failure
+    failure, change = episode.label.failure, context.perturbations.get(trial.perturbation)
     if broken and failure is not None:  # which frames would have been shown is not known
         failure = FailureEvent(failure.cause)
     return Trial(
@@ -241,6 +241,7 @@ def _draft(context: ScoringContext, group: TrialGroup, trial: PlannedTrial) -> T
         reason=outcome if isinstance(outcome, str) else "the worker process ended while the model scored this trial",
         embodiment=origin.provenance.embodiment or None,
         perspective=origin.provenance.perspective or None,
+        drawn=change.member_for(origin, context.seed).name if change and change.members else None,
         repeat=trial.repeat or None,
     )
 

@@ -2,11 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from rewardlab.core.distributions import fair_binomial_cdf, student_t_quantile
+from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
     Codes,
@@ -90,17 +91,23 @@ class ContrastEstimate:
 
 @dataclass(frozen=True, eq=False)
 class ConditionMeans:
-    """The sums and counts per condition (row) and cluster (column) of a number; `proportion` says that it is 0 or 1."""
+    """The sums and counts per condition (row) and cluster (column) of a number; `proportion` says that it is 0 or 1.
+
+    `arms` are names that stand for several trainings in the first place of a condition: for their mean, whose interval
+    draws the trainings again as well as the clusters.
+    """
 
     places: Mapping[Condition, int]
     above: Numbers
     below: Numbers
     draws: Draws
     proportion: bool
+    arms: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def count(self, weights: Weights) -> int:
         """Return how many trials are behind some conditions."""
-        return int(sum(self.below[self.places[c]].sum() for c in weights if c in self.places))
+        every = (each for condition in weights for each, _ in self._trainings(condition))
+        return int(sum(self.below[self.places[each]].sum() for each in every if each in self.places))
 
     def combined(self, weights: Weights, confidence: float = 0.95) -> ContrastEstimate:
         """Return the weighted sum of means with its interval; nan where a condition has no trial.
@@ -108,21 +115,48 @@ class ConditionMeans:
         A single proportion has the interval that it has everywhere else. Of several conditions, the one with the fewest
         clusters decides how much the interval is widened.
         """
-        if not weights or any(condition not in self.places for condition in weights):
+        parts = [(*part, weight) for condition, weight in weights.items() for part in self._trainings(condition)]
+        if not parts or any(condition not in self.places for condition, _, _ in parts):
             return ContrastEstimate(math.nan, math.nan, math.nan, 0)
-        rows = [self.places[condition] for condition in weights]
-        above, below, shares = self.above[rows], self.below[rows], np.array(list(weights.values()))
+        rows = [self.places[condition] for condition, _, _ in parts]
+        above, below = self.above[rows], self.below[rows]
+        shares = np.array([weight / self._count(arm) for _, (arm, _), weight in parts])
         count, behind = below.sum(axis=1), (below > 0).sum(axis=1).astype(np.float64)
         means, drawn = above.sum(axis=1) / count, self.draws.ratios(above, below)
+        for row, (_, (arm, place), _) in enumerate(parts):
+            if arm:
+                drawn[row] *= training_draws(arm, self._count(arm), drawn.shape[1])[place]
         if self.proportion and shares.tolist() == [1.0]:
             ends = proportion_interval(means, drawn, count, behind, confidence)
         else:
             ends = percentile_interval((shares @ drawn)[None, :], behind.min(keepdims=True), confidence)
         return ContrastEstimate(float(shares @ means), float(ends[0][0]), float(ends[1][0]), int(behind.min()))
 
+    def _trainings(self, condition: Condition) -> list[tuple[Condition, tuple[str, int]]]:
+        """Return the condition of every training that one stands for, with its arm and its place there."""
+        arm = str(condition[0])
+        if arm not in self.arms:
+            return [(condition, ("", 0))]
+        return [((name, *condition[1:]), (arm, place)) for place, name in enumerate(self.arms[arm])]
+
+    def _count(self, arm: str) -> int:
+        return len(self.arms[arm]) if arm else 1
+
+
+def training_draws(arm: str, trainings: int, draws: int) -> Codes:
+    """Return how often each training of an arm is drawn, (trainings, draws): the same draws for every number."""
+    chosen = rng_for(0, "trainings", arm, trainings).integers(0, trainings, (trainings, draws))
+    return np.stack([(chosen == place).sum(axis=0) for place in range(trainings)])
+
 
 def condition_means(
-    values: Numbers, cluster: Codes, columns: Sequence[Column], draws: Draws, *, proportion: bool = False
+    values: Numbers,
+    cluster: Codes,
+    columns: Sequence[Column],
+    draws: Draws,
+    *,
+    proportion: bool = False,
+    arms: Mapping[str, Sequence[str]] | None = None,
 ) -> ConditionMeans:
     """Return the means of a number, nan where a trial does not count, in every condition that the columns make."""
     codes = np.stack([code for code, _ in columns], axis=1)
@@ -130,7 +164,7 @@ def condition_means(
     found, place = np.unique(codes[used], axis=0, return_inverse=True)
     sums = condition_sums(values[used], cluster[used], place.ravel(), len(found), draws.clusters)
     names = [tuple(names[code] for code, (_, names) in zip(row, columns, strict=True)) for row in found.tolist()]
-    return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, proportion)
+    return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, proportion, arms or {})
 
 
 def less(first: Weights, second: Weights) -> dict[Condition, float]:

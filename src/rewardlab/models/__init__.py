@@ -8,6 +8,7 @@ from typing import TypeGuard
 from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import ModelError, PlanError
 from rewardlab.core.seeding import digest
+from rewardlab.models.blank import blank_settings, name_blank
 from rewardlab.models.calibration import name_calibrated
 from rewardlab.models.composite import ENSEMBLE_SETTINGS, name_ensemble
 from rewardlab.models.contract import (
@@ -135,6 +136,12 @@ _OWN: dict[str, ModelEntry] = {
         partial(name_normalised, name_model=name_model),
         (normaliser_settings,),
         version=2,
+    ),
+    "blank": ModelEntry(
+        "a control: the model sees grey frames at the times of the clip; blank:hf:FOLDER, or a single one: "
+        "blank:hf:FOLDER?text_only=yes",
+        partial(name_blank, name_model=name_model),
+        (blank_settings,),
     ),
     "prefixes": ModelEntry(
         "progress of a model that gives levels alone, from its levels of growing prefixes; prefixes:motion",

@@ -211,8 +211,12 @@ class ProjectedPair:
     @torch.no_grad()
     def image_tokens(self, frames: Sequence[Frames]) -> Tensor:
         """Return the frozen features of frames: one token for the whole, then grid x grid of its parts."""
+        return self.encode_frames(torch.from_numpy(np.stack(frames)).to(self.device))
+
+    def encode_frames(self, frames: Tensor) -> Tensor:
+        """Return these features of frames given as uint8 (N, H, W, 3), with gradients where the encoder is trained."""
         dtype = next(self.image_encoder.parameters()).dtype
-        pixels = self._pixels(np.stack(frames)).to(dtype)
+        pixels = self._pixels(frames).to(dtype)
         if isinstance(self.image_encoder, TinyVit):
             maps = self.image_encoder(pixels)
             whole = self.image_encoder.pooled(maps)
@@ -223,8 +227,8 @@ class ProjectedPair:
         parts = nn.functional.adaptive_avg_pool2d(maps.float(), self.config.grid).flatten(2).transpose(1, 2)
         return torch.cat([whole.float()[:, None], parts], 1)
 
-    def _pixels(self, frames: Frames) -> Tensor:
-        x = torch.from_numpy(frames).to(self.device).permute(0, 3, 1, 2).float() / 255
+    def _pixels(self, frames: Tensor) -> Tensor:
+        x = frames.permute(0, 3, 1, 2).float() / 255
         size = (self.config.pixels, self.config.pixels)
         if x.shape[2:] != size:
             x = nn.functional.interpolate(x, size=size, mode="bilinear", antialias=True, align_corners=False)
@@ -234,14 +238,21 @@ class ProjectedPair:
     @torch.no_grad()
     def sentence_vectors(self, texts: Sequence[str]) -> Tensor:
         """Return the frozen sentence vector of each text: the mean of its tokens' states."""
-        tokens = self.tokenizer(
+        return self.encode_tokens(**self.tokenize(texts, padding=True).to(self.device))
+
+    def tokenize(self, texts: Sequence[str], padding: bool | str) -> Any:
+        """Return the tokens of texts with their mask, padded as transformers understands it."""
+        return self.tokenizer(
             list(texts),
-            padding=True,
+            padding=padding,
             truncation=True,
             max_length=MAX_TOKENS,
             split_special_tokens=True,
             return_tensors="pt",
-        ).to(self.device)
+        )
+
+    def encode_tokens(self, **tokens: Tensor) -> Tensor:
+        """Return the sentence vectors of tokens, with gradients where the encoder is trained."""
         states = self.text_encoder(**tokens).last_hidden_state.float()
         mask = tokens["attention_mask"][..., None].float()
         return (states * mask).sum(1) / mask.sum(1)

@@ -40,6 +40,7 @@ def study_objectives(
     stop_after: Annotated[str | None, Help("the last step to do, instead of the plan's", metavar="STEP")] = None,
     device: Annotated[str | None, Help("auto, cpu, cuda or cuda:N, instead of the plan's")] = None,
     workers: Annotated[int | None, Help("processes, instead of the plan's; 0 uses one per core")] = None,
+    parallel: Annotated[int | None, Help("objectives trained side by side, instead of the plan's")] = None,
 ) -> Path:
     """Train and compare the objectives of a plan, write the page, and return its path.
 
@@ -100,7 +101,7 @@ def render_objective_page(comparison: Comparison) -> str:
             cell_detail=cell_detail,
             contrast_text=contrast_text,
             backbones=backbones,
-            measures=MEASURES,
+            measures=_measures(comparison),
             findings=findings(comparison),
             tables=[_group_table(comparison, b, g, n) for b in backbones for g, n in comparison.groups.items()],
             contrasts=[c for c in comparison.contrasts if "," not in c.group],
@@ -177,13 +178,20 @@ def _beaten_by_controls(comparison: Comparison, backbone: str, group: str) -> li
     return said
 
 
+def _measures(comparison: Comparison) -> dict[str, tuple[str, str]]:
+    """Return the measures of a record; one that was made before a measure existed lacks it."""
+    there = {cell.measure for cell in comparison.cells}
+    return {name: said for name, said in MEASURES.items() if name in there}
+
+
 def _group_table(comparison: Comparison, backbone: str, group: str, tasks: int) -> GroupTable:
-    best = {measure: _ranked(comparison, backbone, group, measure)[:1] for measure in MEASURES}
+    measures = _measures(comparison)
+    best = {measure: _ranked(comparison, backbone, group, measure)[:1] for measure in measures}
     cells = {(c.objective, c.measure): c for c in comparison.cells if (c.backbone, c.group) == (backbone, group)}
     names = [entry.name for entry in comparison.objectives] + list(comparison.controls)
     rows = []
     for name in names:
-        own = [(cells[name, measure], cells[name, measure] in best[measure]) for measure in MEASURES]
+        own = [(cells[name, measure], cells[name, measure] in best[measure]) for measure in measures]
         rows.append(TableRow(name, name in comparison.controls, tuple(own)))
     return GroupTable(backbone, group, tasks, tuple(rows))
 

@@ -21,7 +21,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial import Trial
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
-from rewardlab.metrics.paired_differences import condition_means
+from rewardlab.metrics.paired_differences import condition_means, less
 from rewardlab.studies.perturbation_paper.claims import Claim, Question, paper_claims
 from rewardlab.studies.perturbation_paper.commands import (
     study_montecarlo,
@@ -32,6 +32,7 @@ from rewardlab.studies.perturbation_paper.measured import at, open_study
 from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
 from rewardlab.studies.perturbation_paper.paper import GROUPS, group_of, roles_of
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 from tests.conftest import IN_PROCESS
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
@@ -61,7 +62,9 @@ def made_cell(model: str, number: int, category: str, severity: int) -> Trial:
         task=TASKS[number % len(TASKS)],
         perturbation="clean" if clean else f"random:{category}",
         category=category,
+        drawn=None if clean else f"{category}-{number % 2}",
         severity=severity,
+        seconds=0.5 if model == "pocket" else 0.0,
         probabilities=None if model == "constant" else (0.2,) * 5,
         progress=None if model == "constant" else tuple(rng.random(6).tolist()),
         truth_progress=tuple(np.linspace(0, 1, 6).tolist()),
@@ -200,7 +203,7 @@ def test_only_models_that_play_a_part_have_a_number_of_the_paper_beside_them(fol
 
 
 def test_parts_can_be_given_to_any_model_and_two_ensembles_play_none(run: Run, tmp_path: Path) -> None:
-    write_tables(open_study(run, {"tuned": "pocket-alt"}), tmp_path)
+    write_tables(open_study(run, {"tuned": ["pocket-alt"]}), tmp_path)
     stated = {r["model"] for r in read(tmp_path / "table1.csv") if r["paper"]}
     assert stated == {"pocket-alt"}
     page = (tmp_path / "claims.md").read_text()
@@ -215,14 +218,76 @@ def test_roles_on_the_command_line_are_those_of_python(run: Run, tmp_path: Path)
     roles = {"general": "pocket", "tuned": "pocket-alt", "ensemble": ENSEMBLE}
     flags = [word for role, model in roles.items() for word in ("--roles", f"{role}={model}")]
     assert main(["study", "perturbation", str(run.folder), str(tmp_path / "line"), *flags]) == 0
-    write_tables(open_study(run, roles), tmp_path / "python")
+    write_tables(open_study(run, {role: [model] for role, model in roles.items()}), tmp_path / "python")
     for name in ("table1.csv", "claims.md", "reliability.csv"):
         assert (tmp_path / "line" / name).read_text() == (tmp_path / "python" / name).read_text()
     stated = {r["model"]: r["plays"] for r in read(tmp_path / "line" / "table1.csv") if r["paper"]}
     assert stated == {model: role for role, model in roles.items()}
-    for wrong in (("tuned",), ("tuned=",), ("=pocket",), ("tuned=pocket", "tuned=pocket-alt")):
-        with pytest.raises(PlanError, match="roles must be ROLE=MODEL, each of general, tuned, ensemble at most once"):
+    for wrong in (("tuned",), ("tuned=",), ("=pocket",), ("tuned=pocket", "tuned=pocket")):
+        with pytest.raises(PlanError, match="roles must be ROLE=MODEL of general, tuned, ensemble, each model once"):
             study_perturbation(run, tmp_path / "wrong", roles=wrong)
+
+
+def test_trainings_of_a_role_are_one_arm_whose_interval_holds_their_spread(run: Run, tmp_path: Path) -> None:
+    trainings = ["pocket-plain", "pocket", "pocket-alt"]
+    study = open_study(run, {"tuned": trainings, "ensemble": [ENSEMBLE]}, fold=0)
+    arm = study.model("tuned")
+    assert study.arms == {arm: tuple(trainings)} and study.evaluated == (arm, ENSEMBLE)
+    each = [study.accuracy.combined(at(name, "visual", 1)) for name in trainings]
+    together = study.accuracy.combined(at(arm, "visual", 1))
+    assert together.value == pytest.approx(np.mean([one.value for one in each]))
+    spread = max(one.value for one in each) - min(one.value for one in each)
+    assert together.low < together.value < together.high and together.high - together.low > spread / 2
+    with_itself = study.accuracy.combined(less(at(arm, "visual", 1), at(arm, "visual", 1)))
+    assert (with_itself.value, with_itself.low, with_itself.high) == (0, 0, 0)
+    write_tables(study, tmp_path)
+    assert {r["plays"] for r in read(tmp_path / "table1.csv") if r["model"] == arm} == {"tuned"}
+    assert "pocket-plain / pocket / pocket-alt" in (tmp_path / "claims.md").read_text()
+
+
+def test_strata_hold_the_primary_measures_beside_every_control(run: Run, tmp_path: Path) -> None:
+    write_tables(open_study(run, {"general": ["pocket-plain"], "tuned": ["pocket"]}, fold=0), tmp_path)
+    rows = read(tmp_path / "strata.csv")
+    assert {r["stratum"] for r in rows} == {"known tasks", "unseen tasks", "real clips"}
+    assert {r["model"] for r in rows} == set(SKILL)
+    (found,) = [r for r in rows if (r["model"], r["stratum"], r["category"], r["severity"], r["metric"])
+                == ("pocket", "known tasks", "visual", "1", "balanced_success_accuracy")]  # fmt: skip
+    known = [task for task in TASKS[:-1] if task not in unseen_tasks(0)]
+    cells = [c for c in scored(run, model="pocket", category="visual", severity=1) if c.task in known]
+    sides = [np.mean([is_right(c) for c in cells if c.truth_success is side]) for side in (True, False)]
+    assert float(found["value"]) == pytest.approx(np.mean(sides)) and int(found["trials"]) == len(cells)
+    assert float(found["low"]) <= float(found["value"]) <= float(found["high"]) and found["lost"]
+    (gap,) = [r for r in read(tmp_path / "contrasts.csv") if (r["stratum"], r["category"], r["severity"], r["metric"])
+              == ("known tasks", "visual", "1", "micro_mae")]  # fmt: skip
+    assert (gap["model"], gap["less"]) == ("pocket", "pocket-plain") and gap["difference"] and gap["low"]
+
+
+def test_every_perturbation_has_its_own_numbers_and_verdicts_their_price(folder: Path, run: Run) -> None:
+    rows = read(folder / "perturbations.csv")
+    assert {r["perturbation"] for r in rows} == {f"{c}-{half}" for c in CATEGORIES for half in (0, 1)}
+    cells = [c for c in scored(run, model="pocket", category="visual", severity=2) if c.drawn == "visual-1"]
+    (row,) = [r for r in rows if (r["model"], r["perturbation"], r["severity"], r["metric"])
+              == ("pocket", "visual-1", "2", "success_accuracy")]  # fmt: skip
+    assert float(row["value"]) == pytest.approx(np.mean([is_right(cell) for cell in cells]))
+    seconds = {r["model"]: r["seconds"] for r in read(folder / "cost.csv")}
+    assert seconds["pocket"] == "0.5" and seconds["pocket-plain"] == ""
+    fitted = {r["model"]: r for r in read(folder / "equation.csv")}
+    assert {"pocket-plain", "pocket", ENSEMBLE} <= set(fitted)
+    assert float(fitted["pocket-plain"]["visual"]) >= 0
+
+
+def test_a_clip_without_a_label_is_a_test_of_expectations_alone(tmp_path: Path) -> None:
+    cells = [replace(cell, task="fold the towel", subset="droid", truth_level=None, truth_success=None)
+             for cell in (made_cell(m, n, c, s) for m in ("pocket", "constant") for n in range(6)
+                          for c, s in (("clean", 0), ("visual", 2)))]  # fmt: skip
+    labelled = [made_cell("pocket", n, c, s) for n in range(20, 26) for c, s in (("clean", 0), ("visual", 2))]
+    labelled += [made_cell("constant", n, c, s) for n in range(20, 26) for c, s in (("clean", 0), ("visual", 2))]
+    run = start_run(tmp_path / "run", record_of([*cells, *labelled], evaluated=["pocket"], episodes=12, trials=48))
+    run.append([*cells, *labelled])
+    write_tables(open_study(run), tmp_path / "study")
+    rows = [r for r in read(tmp_path / "study" / "strata.csv") if r["stratum"] == "clips without labels"]
+    assert {r["metric"] for r in rows} == {"flip_rate", "level_shift", "signed_shift", "expectation_kept"}
+    assert next(r for r in rows if (r["model"], r["metric"]) == ("constant", "flip_rate"))["value"] == "0"
 
 
 def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Path) -> None:
@@ -338,7 +403,7 @@ def test_every_task_has_a_kind_and_other_tasks_have_none() -> None:
     kinds = {task: group_of(task) for task in PROGRESS_SPECS}
     assert set(kinds.values()) == set(GROUPS) - {"stacking"}
     assert (kinds["push"], kinds["hand-insert"], kinds["door-lock"]) == ("pushing", "insertion", "doors, buttons")
-    assert group_of("fold the towel") is None
+    assert group_of("fold the towel") is None and group_of("stack") == "stacking"
 
 
 def test_a_change_that_only_some_episodes_know_makes_no_loss(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.evaluation.display import markdown_text
 from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, Weights, less
-from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, groups_evenly, over_categories
+from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, over_categories
 from rewardlab.studies.perturbation_paper.paper import (
     CATEGORIES,
     COARSE,
@@ -186,7 +186,8 @@ def _accuracies(study: MeasuredStudy) -> Iterator[Claim]:
 
 def _orders(study: MeasuredStudy) -> Iterator[Claim]:
     # True progress has ties, so that no model without ties can meet a bound above the ceiling.
-    ceilings = [study.summary.clean(study.model(role), "progress_tau_b_ceiling").value for role in ROLES]
+    models = [name for role in ROLES for name in study.trainings(study.model(role))]
+    ceilings = [study.summary.clean(name, "progress_tau_b_ceiling").value for name in models]
     known = [value for value in ceilings if value is not None]
     most = f" (progress without ties reaches at most {min(known):.2f} on clean episodes)" if known else ""
     words = f"tau-b of progress with true progress within an episode{most}, mean over categories"
@@ -240,7 +241,7 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
 
 def _best(study: MeasuredStudy, category: str) -> Question:
     """Ask about the model that was measured to be the best in a category."""
-    found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.summary.evaluated}
+    found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.evaluated}
     best = max(found, key=lambda model: (found[model] == found[model], found[model]))
     words = f"accuracy of {best}, {category}, severity {_MODERATE}"
     return Question(words, study.accuracy, at(best, category, _MODERATE), _CLOSE, above=False)
@@ -250,7 +251,7 @@ def _tasks(study: MeasuredStudy) -> Iterator[Claim]:
     present = {condition[1] for condition in study.group_loss.places}
     precise, coarse = ([g for g in kind if g in present] or kind for kind in (PRECISE, COARSE))
     gaps = {
-        role: less(groups_evenly(study.model(role), precise), groups_evenly(study.model(role), coarse))
+        role: less(study.groups_evenly(study.model(role), precise), study.groups_evenly(study.model(role), coarse))
         for role in ROLES
     }
     words = f"accuracy lost at severity {TASK_SEVERITY}, {' and '.join(precise)} less {' and '.join(coarse)}"

@@ -37,6 +37,7 @@ from rewardlab.studies.perturbation_paper.simulation_tables import (
     power_table,
     study_tables,
 )
+from rewardlab.studies.perturbation_paper.strata import strata_files
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -50,11 +51,15 @@ def study_perturbation(
     roles: Annotated[
         str | Sequence[str],
         Help(
-            "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated",
+            "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated; "
+            "several models of a role are trainings of one arm",
             metavar="ROLE=MODEL",
             commas=False,
         ),
     ] = (),
+    fold: Annotated[
+        int | None, Help("fold of the Meta-World tasks that no model in a role was trained on, to report them apart")
+    ] = None,
 ) -> list[Path]:
     """Write the tables, figures and claims of the perturbation paper as a run measured them.
 
@@ -65,7 +70,8 @@ def study_perturbation(
         rewardlab study perturbation runs/robustness study
         rewardlab study perturbation runs/mine study --roles general=hf:Qwen/Qwen3-VL-4B-Instruct --roles tuned=pocket
     """
-    study, folder = open_study(run if isinstance(run, Run) else open_run(run), _read_roles(roles)), Path(out)
+    source = run if isinstance(run, Run) else open_run(run)
+    study, folder = open_study(source, _read_roles(roles), fold), Path(out)
 
     def figures() -> "dict[str, Figure]":
         from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
@@ -75,13 +81,16 @@ def study_perturbation(
     return [*write_tables(study, folder), *write_figures(folder, figures)]
 
 
-def _read_roles(given: str | Sequence[str]) -> Mapping[str, str] | None:
-    """Return the model of each role, None where none is given; PlanError if a text is not ROLE=MODEL or repeats one."""
+def _read_roles(given: str | Sequence[str]) -> Mapping[str, Sequence[str]] | None:
+    """Return the models of each role, None where none is given; PlanError if a text is no ROLE=MODEL or repeated."""
     pairs = [tuple(part.partition("=")[::2]) for part in several(given)]
-    roles = {role: model for role, model in pairs if role and model}
-    if len(roles) < len(pairs):
+    roles: dict[str, list[str]] = {}
+    for role, model in pairs:
+        roles.setdefault(role, []).append(model)
+    if not all(role and model for role, model in pairs) or len(set(pairs)) < len(pairs):
         raise PlanError(
-            f"roles must be ROLE=MODEL, each of {', '.join(ROLES)} at most once; got {', '.join(several(given))}"
+            f"roles must be ROLE=MODEL of {', '.join(ROLES)}, each model once in a role; got "
+            f"{', '.join(several(given))}"
         )
     return roles or None
 
@@ -89,7 +98,7 @@ def _read_roles(given: str | Sequence[str]) -> Mapping[str, str] | None:
 def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
     """Write the files of the study that are text, numbers and claims, and return their paths."""
     claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
-    files = number_files(study) | {"claims.md": claims}
+    files = number_files(study) | strata_files(study) | {"claims.md": claims}
     with writable(folder):
         folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
@@ -112,8 +121,8 @@ def _head(study: MeasuredStudy) -> str:
     lines += ["", "| in the paper | here, in its place | what it is | to know first |", "|---|---|---|---|"]
     for role in ROLES:
         model = study.roles.get(role, "")
-        known = markdown_text(study.summary.caveat(model))
-        name = markdown_text(model) or "no model of this run"
+        known = markdown_text(study.summary.caveat(study.trainings(model)[0]))
+        name = markdown_text(" / ".join(study.trainings(model))) or "no model of this run"
         lines.append(f"| {role} | {name} | {markdown_text(study.part(role))} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:

@@ -1,7 +1,7 @@
 """What a run says about the study: accuracy, losses and tau per condition, to be combined under the same draws."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -14,7 +14,7 @@ from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import model_meant, names_of_run
-from rewardlab.evaluation.findings import values_of
+from rewardlab.evaluation.findings import KINDS, seen_or_unseen, values_of
 from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.estimates import clean_values, clusters_of, with_clean_answers, with_clusters
@@ -29,19 +29,42 @@ from rewardlab.studies.perturbation_paper.paper import (
     name_of_part,
     roles_of,
 )
+from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 ACCURACY, TAU = "success_accuracy", "progress_tau_b"
 
 
 @dataclass(frozen=True, eq=False)
 class MeasuredStudy:
-    """One run, its summary, and which of its models play the paper's configurations."""
+    """One run, its summary, and which of its models play the paper's configurations.
+
+    A configuration that several trainings play has the name of an arm, which stands for their mean. `fold` is that of
+    the Meta-World tasks that none of them was trained on.
+    """
 
     record: RunRecord
     summary: Summary
     trials: TrialTable
     draws: Draws
     roles: Mapping[str, str]
+    arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    fold: int | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Return every arm and model of the run."""
+        return (*self.arms, *self.summary.models)
+
+    @property
+    def evaluated(self) -> tuple[str, ...]:
+        """Return the arms, and the evaluated models that are in none."""
+        inside = {name for names in self.arms.values() for name in names}
+        return (*self.arms, *(name for name in self.summary.evaluated if name not in inside))
+
+    def trainings(self, name: str) -> tuple[str, ...]:
+        """Return the models that a name stands for: those of an arm, else itself."""
+        return self.arms.get(name, (name,))
 
     def model(self, role: str) -> str:
         """Return the model that plays a configuration; a name that no model has where nobody does."""
@@ -49,7 +72,8 @@ class MeasuredStudy:
 
     def part(self, role: str) -> str:
         """Return what is in the place of a configuration, named for what it is."""
-        return name_of_part(role, self.roles.get(role, ""))
+        name = self.roles.get(role, "")
+        return name if name in self.arms else name_of_part(role, name)
 
     def role(self, model: str) -> str:
         """Return the configuration that a model plays, nothing where it plays none."""
@@ -105,8 +129,21 @@ class MeasuredStudy:
         groups = [group_of(name) for name in names]
         code = np.array([GROUPS.index(group) if group else -1 for group in groups] or [-1], dtype=np.int64)[task]
         there = self.trials.number("severity") == TASK_SEVERITY
-        columns = self.trials.codes("model"), (np.where(there, code, -1), GROUPS), self.trials.codes("category")
+        held_out = unseen_tasks(self.fold) if self.fold is not None else ()
+        known = seen_or_unseen(self.trials, tuple(name for name in PROGRESS_SPECS if name not in held_out))
+        kind = known if held_out else (np.zeros(len(code), np.int64), ("all",))
+        columns = self.trials.codes("model"), (np.where(there, code, -1), GROUPS), kind, self.trials.codes("category")
         return self._means(self._lost, columns)
+
+    def groups_evenly(self, model: str, groups: Sequence[str], categories: Sequence[str] = CATEGORIES) -> Weights:
+        """Return the mean over kinds of tasks and categories; tasks that were trained on and others count alike."""
+        places, one = self.group_loss.places, self.trainings(model)[0]
+        kinds = {group: [k for k in (*KINDS, "all") if any((one, group, k, c) in places for c in categories)]
+                 for group in groups}  # fmt: skip
+        return mean_of(
+            *(mean_of(*(only(model, group, kind, c) for kind in kinds[group] or ("all",)))
+              for group in groups for c in categories)
+        )  # fmt: skip
 
     @cached_property
     def _right(self) -> NDArray[np.float64]:
@@ -130,27 +167,34 @@ class MeasuredStudy:
     def _means(
         self, values: NDArray[np.float64], columns: Sequence[Column], *, proportion: bool = False
     ) -> ConditionMeans:
-        return condition_means(values, clusters_of(self.trials), columns, self.draws, proportion=proportion)
+        return condition_means(
+            values, clusters_of(self.trials), columns, self.draws, proportion=proportion, arms=self.arms
+        )
 
 
-def open_study(run: Run, roles: Mapping[str, str] | None = None) -> MeasuredStudy:
-    """Read a run; `roles` says which model plays general, tuned and ensemble, else their names do.
+def open_study(run: Run, roles: Mapping[str, Sequence[str]] | None = None, fold: int | None = None) -> MeasuredStudy:
+    """Read a run; `roles` says which models play general, tuned and ensemble, else their names do.
 
-    A role's model is its string, or its short name in the run.
+    A role's model is its string, or its short name in the run; several are trainings of one arm.
 
     The draws are those of the run's summary, so that every number is the one on the report page.
     """
     summary = load_summary(run)
-    names, parts = names_of_run(run.record, summary.models), roles_of(summary.evaluated)
+    names, parts, arms = names_of_run(run.record, summary.models), roles_of(summary.evaluated), {}
     if roles is not None:
-        parts = {role: found for role, text in roles.items() if (found := model_meant(text, names)) is not None}
-        if not set(parts) <= set(ROLES) or len(parts) < len(roles):
+        meant = {role: [model_meant(text, names) for text in texts] for role, texts in roles.items()}
+        found = {role: tuple(name for name in each if name is not None) for role, each in meant.items()}
+        if not set(meant) <= set(ROLES) or [*found.values()] != [tuple(each) for each in meant.values()]:
             models = ", ".join(summary.models)
-            raise PlanError(f"roles must give {', '.join(ROLES)} to models of the run ({models}), got {dict(roles)}")
+            given = {role: ", ".join(texts) for role, texts in roles.items()}
+            raise PlanError(f"roles must give {', '.join(ROLES)} to models of the run ({models}), got {given}")
+        arms = {f"{role}, {len(each)} trainings": each for role, each in found.items() if len(each) > 1}
+        of_arm = {each: name for name, each in arms.items()}
+        parts = {role: of_arm.get(each, each[0]) for role, each in found.items()}
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     draws = draw_clusters(clusters, summary.bootstrap.draws, summary.bootstrap.seed)
-    return MeasuredStudy(run.record, summary, trials, draws, parts)
+    return MeasuredStudy(run.record, summary, trials, draws, parts, arms, fold)
 
 
 def only(*names: str | int) -> Weights:
@@ -168,8 +212,3 @@ def over_categories(model: str, severity: int, categories: Sequence[str] = CATEG
     if severity == 0:
         return at(model, CLEAN, 0)
     return mean_of(*(at(model, category, severity) for category in categories))
-
-
-def groups_evenly(model: str, groups: Sequence[str], categories: Sequence[str] = CATEGORIES) -> Weights:
-    """Return the mean over kinds of tasks and categories."""
-    return mean_of(*(only(model, group, category) for group in groups for category in categories))

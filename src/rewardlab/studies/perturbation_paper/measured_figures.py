@@ -28,7 +28,7 @@ from rewardlab.reporting.figures import (
     series_styles,
     severity_axis,
 )
-from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, groups_evenly, over_categories
+from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, over_categories
 from rewardlab.studies.perturbation_paper.paper import GROUPS, RELIABLE_AT, STATED_TAU, TASK_SEVERITY, WORST, group_of
 
 METRICS_DRAWN = {"ordinal_ece": "ordinal ECE", "brier_score": "Brier score"}
@@ -78,7 +78,7 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
-    labels = model_labels(study.summary.evaluated, study.roles)
+    labels = model_labels(study.evaluated, study.roles)
     missing = [str(severity) for severity in SEVERITIES if severity and severity not in study.record.plan.severities]
     gaps = f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."
     run, open_places = f"Run: {study.record.command}", [gaps] if missing else []
@@ -113,8 +113,8 @@ def model_labels(judged: Sequence[str], roles: Mapping[str, str]) -> dict[str, s
 
 
 def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
-    control = [REFERENCE] if REFERENCE in study.summary.models else []
-    models = list(dict.fromkeys([*study.summary.evaluated, *control]))
+    control = [REFERENCE] if REFERENCE in study.models else []
+    models = list(dict.fromkeys([*study.evaluated, *control]))
     return {
         category: {m: [study.accuracy.combined(at(m, category, s)) for s in SEVERITIES] for m in models}
         for category in study.categories
@@ -124,13 +124,13 @@ def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
 def _taus(study: MeasuredStudy) -> Curves:
     return {
         model: [study.tau.combined(over_categories(model, s, study.categories)) for s in SEVERITIES]
-        for model in study.summary.evaluated
+        for model in study.evaluated
     }
 
 
 def _losses(study: MeasuredStudy) -> Losses:
-    places = [(model, group) for model in study.summary.evaluated for group in GROUPS]
-    return {(m, g): study.group_loss.combined(groups_evenly(m, (g,), study.categories)) for m, g in places}
+    places = [(model, group) for model in study.evaluated for group in GROUPS]
+    return {(m, g): study.group_loss.combined(study.groups_evenly(m, (g,), study.categories)) for m, g in places}
 
 
 def _tasks(study: MeasuredStudy, group: str | None) -> list[str]:

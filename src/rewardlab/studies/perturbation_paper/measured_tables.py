@@ -19,7 +19,6 @@ from rewardlab.studies.perturbation_paper.measured import (
     ACCURACY,
     MeasuredStudy,
     at,
-    groups_evenly,
     only,
     over_categories,
 )
@@ -63,7 +62,7 @@ def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
     severity = trials.number("severity").astype(np.int64)
     columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
     right = np.where(study.keeps_label, values_of(trials, ACCURACY), np.nan)
-    return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True)
+    return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True, arms=study.arms)
 
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
@@ -74,24 +73,24 @@ _CALIBRATION = (*(field.name for field in fields(CalibrationNull)), "miscalibrat
 
 def number_files(study: MeasuredStudy) -> dict[str, str]:
     """Return the tables by file name."""
-    models, kinds, tau = study.summary.evaluated, study.categories, study.tau
+    models, kinds, tau = study.evaluated, study.categories, study.tau
     order = ((m, s, tau.combined(over_categories(m, s, kinds))) for m in models for s in SEVERITIES)
-    lost = ((m, g, study.group_loss.combined(groups_evenly(m, (g,), kinds))) for m in models for g in GROUPS)
+    lost = ((m, g, study.group_loss.combined(study.groups_evenly(m, (g,), kinds))) for m in models for g in GROUPS)
     ends = ("low", "high", "clusters")
     return {
-        "table1.csv": _csv(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
-        "seen_unseen.csv": _csv(COLUMNS, seen_unseen_rows(study)),
-        "relabelled.csv": _csv(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
+        "table1.csv": csv_of(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
+        "seen_unseen.csv": csv_of(COLUMNS, seen_unseen_rows(study)),
+        "relabelled.csv": csv_of(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
         "table1.md": table_1_page(study),
-        "every.csv": _csv(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
-        "reliability.csv": _csv(
+        "every.csv": csv_of(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
+        "reliability.csv": csv_of(
             ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"), _thresholds(study)
         ),
-        "calibration.csv": _csv(
+        "calibration.csv": csv_of(
             _CALIBRATION, ((*astuple(entry), entry.miscalibrated) for entry in study.summary.calibration_nulls)
         ),
-        "figure2.csv": _csv(("model", "severity", "tau", *ends), _estimates(order)),
-        "figure3.csv": _csv(("model", "group", "loss", *ends), _estimates(lost)),
+        "figure2.csv": csv_of(("model", "severity", "tau", *ends), _estimates(order)),
+        "figure3.csv": csv_of(("model", "group", "loss", *ends), _estimates(lost)),
     }
 
 
@@ -104,7 +103,7 @@ def table_1_page(study: MeasuredStudy) -> str:
     )
     lines = [f"# Success accuracy at severity {WORST}", "", reading]
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
-    for model in study.summary.models:
+    for model in study.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
         lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *seen_unseen_page(study), *_relabelled_page(study), *_remarks(study)]) + "\n"
@@ -123,7 +122,8 @@ def _cell(study: MeasuredStudy, model: str, category: str) -> str:
 def _cells(study: MeasuredStudy, model: str, category: str, severity: int = WORST) -> tuple[int, int]:
     """Return how many cells that keep their label were scored, and how many were asked."""
     trials = study.trials
-    here = trials.matches("model", model) & trials.matches("category", category)
+    mine = np.logical_or.reduce([trials.matches("model", name) for name in study.trainings(model)])
+    here = mine & trials.matches("category", category)
     asked = here & (trials.number("severity") == severity) & study.keeps_label
     return int((asked & trials.matches("status", "scored")).sum()), int(asked.sum())
 
@@ -144,7 +144,7 @@ def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
 
 def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, float, float, int, float]]:
     """Yield the accuracy on cells whose label changes, with that of the constant on the same cells."""
-    for model in study.summary.models:
+    for model in study.models:
         for category in CATEGORIES:
             for severity in SEVERITIES[1:]:
                 means, here = study.relabelled_accuracy, at(model, category, severity)
@@ -156,11 +156,11 @@ def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, fl
 
 def _remarks(study: MeasuredStudy) -> Iterator[str]:
     """Yield what is to be said below the table, what is missing first."""
-    for model in study.summary.models:
+    for model in study.models:
         missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
         if missing:
             yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
-    asked = [(c, _cells(study, study.summary.evaluated[0], c)[1]) for c in CATEGORIES]
+    asked = [(c, _cells(study, study.evaluated[0], c)[1]) for c in CATEGORIES]
     yield (
         f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
         f"{', '.join(f'{category} {count}' for category, count in asked)}."
@@ -171,7 +171,7 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
 
 
 def _table_1(study: MeasuredStudy) -> Iterator[Sequence[object]]:
-    for model in study.summary.models:
+    for model in study.models:
         for category in CATEGORIES:
             here = at(model, category, WORST)
             found, lost = study.accuracy.combined(here), study.loss.combined(here)
@@ -211,7 +211,7 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     kept = study.trials.where(study.keeps_label)
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
         found = {(t.model, t.category): t for t in severity_thresholds(kept, study.draws, level)}
-        for model in study.summary.models:
+        for model in study.models:
             stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:
                 threshold = found.get((model, category))
@@ -225,7 +225,8 @@ def _estimates(found: Iterable[tuple[object, object, ContrastEstimate]]) -> Iter
         yield model, place, estimate.value, estimate.low, estimate.high, estimate.clusters
 
 
-def _csv(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+def csv_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows below their heading, as CSV."""
     return csv_text([columns, *([_plain(value) for value in row] for row in rows)])
 
 

@@ -58,7 +58,9 @@ def name_of_part(role: str, model: str) -> str:
 
 
 def group_of(task: str) -> str | None:
-    """Return the kind of a Meta-World task, None for any other task; no Meta-World task stacks."""
+    """Return the kind of a Meta-World task, or of stacking on the tabletop; None for any other task."""
+    if task == "stack":
+        return "stacking"
     if task not in PROGRESS_SPECS:
         return None
     return _GROUP_OF_TASK.get(task) or _GROUP_OF_FAMILY[PROGRESS_SPECS[task].family]

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from rewardlab.training.objectives.losses import NamedObjective
 
 
-SIMULATOR, SECONDS = "metaworld", "seconds.json"
+METAWORLD, TABLETOP = WORLDS = ("metaworld", "tabletop")  # that `data` may name to have clips made
+SECONDS = "seconds.json"
 # What is done, in this order; each is kept in the folder and not done again.
 STEPS = ("simulate", "render", "perturb", "features", "train", "evaluate")
 
@@ -26,11 +27,15 @@ def train_objective(
     ] = None,
     *,
     backbone: Annotated[
-        str | Sequence[str], Help("backbones: NAME=VISION+TEXT, NAME=FOLDER or FOLDER", metavar="BACKBONE")
+        str | Sequence[str],
+        Help(
+            "backbones: NAME=VISION+TEXT, with ?pretrain=STEPS as an image-text pair, or NAME=FOLDER",
+            metavar="BACKBONE",
+        ),
     ] = (),
-    data: Annotated[str | Sequence[str], Help("metaworld to simulate, or dataset folders", metavar="DATA")] = (
-        SIMULATOR,
-    ),
+    data: Annotated[
+        str | Sequence[str], Help("metaworld or tabletop to simulate, or dataset folders", metavar="DATA")
+    ] = (METAWORLD,),
     demonstrations: Demonstrations = False,
     out: Annotated[Path | str, Help("folder of everything that comes out")] = Path("runs/objectives"),
     seeds: Annotated[int | Sequence[int], Help("seeds, one training each")] = (0,),
@@ -75,6 +80,7 @@ def train_objective(
     stop_after: Annotated[str, Help(f"the last step to do: {', '.join(STEPS)}", metavar="STEP")] = STEPS[-1],
     device: Annotated[str, Help("auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int, Help("processes that simulate, render and perturb; 0 uses one per core")] = 0,
+    parallel: Annotated[int, Help("objectives trained side by side on the device", more=True)] = 1,
 ) -> tuple[str, ...]:
     """Train an image-text pair with one objective or several, evaluate all alike, and return the model strings.
 
@@ -143,6 +149,7 @@ class ObjectiveSettings:
     stop_after: str
     device: str
     workers: int
+    parallel: int
 
     @property
     def objectives(self) -> tuple[str, ...]:
@@ -159,6 +166,11 @@ class ObjectiveSettings:
         """Return the steps between validations."""
         return self.eval_every or max(1, self.steps // 4)
 
+    @property
+    def datasets(self) -> tuple[str, ...]:
+        """Return the datasets among the data; the others are worlds."""
+        return tuple(name for name in self.data if name not in WORLDS)
+
     def does(self, step: str) -> bool:
         return STEPS.index(step) <= STEPS.index(self.stop_after)
 
@@ -174,7 +186,7 @@ def objective_settings(**given: Any) -> ObjectiveSettings:
         raise PlanError("train objective needs at least one seed and one dataset")
     least = {"steps": 1, "batch_size": 2, "tuning": 1, "frames": 2, "size": 16, "views": 1, "rollouts": 1}
     least |= {"val_rollouts": 2, "near_misses": 0, "perturbed_clips": 1, "align_steps": 0, "eval_every": 0}
-    least |= {"lora": 1, "n_resamples": 100}
+    least |= {"lora": 1, "n_resamples": 100, "parallel": 1}
     wrong = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
     if wrong:
         raise PlanError(f"settings are too small: {', '.join(wrong)} is needed")
@@ -196,7 +208,7 @@ def backbone_name(text: str) -> str:
 # Settings that may differ between two runs into one folder: what they add is kept apart by name.
 _FREE = (
     *("objective", "backbone", "out", "seeds", "tuning", "steps", "batch_size", "lr", "eval_every", "against"),
-    *("n_resamples", "stop_after", "device", "workers"),
+    *("n_resamples", "stop_after", "device", "workers", "parallel"),
 )
 
 
@@ -205,8 +217,8 @@ def require_parts(settings: ObjectiveSettings) -> None:
     if not settings.backbone:
         raise PlanError("name a backbone, such as --backbone dino=DINOV2.onnx+MINILM_FOLDER or a folder of CLIP")
     require_packages("train objective", "torch", "transformers", "PIL", extra="vlm-train")
-    if settings.data == (SIMULATOR,):
-        require_packages("train objective without --data", "mujoco", "metaworld", extra="sim")
+    if set(WORLDS) & set(settings.data):
+        require_packages("train objective without a dataset in --data", "mujoco", "metaworld", extra="sim")
     if settings.does("features"):
         from rewardlab.models.backends.checkpoint import choose_device
 
@@ -233,17 +245,17 @@ def _clips(settings: ObjectiveSettings) -> "ClipTable | None":
     from rewardlab.core.run import timed
     from rewardlab.training.objectives.clips import list_files, listed_files, read_shards
 
-    folder, simulated = settings.out / "clips", settings.data == (SIMULATOR,)
+    folder = settings.out / "clips"
     if listed_files(folder) is None:
-        from rewardlab.training.objectives.sources import dataset_shards, render_clips, simulate
+        from rewardlab.training.objectives.sources import clip_shards, simulate
 
-        if simulated:
+        if METAWORLD in settings.data:
             with timed(settings.out / SECONDS, "simulate"):
                 simulate(settings)
-            if not settings.does("render"):
-                return None
+        if not settings.does("render"):
+            return None
         with timed(settings.out / SECONDS, "render"):
-            list_files(folder, render_clips(settings) if simulated else dataset_shards(settings))
+            list_files(folder, clip_shards(settings))
     return read_shards(listed_files(folder) or []) if settings.does("render") else None
 
 

@@ -1,7 +1,8 @@
 """Backbones: put together from parts, loaded, trained by projections or LoRA, written.
 
 `NAME=VISION+TEXT` names both: VISION is DINOv2 ViT-S/14 as .npz or .onnx, TinyViT-5M as .onnx, or a folder of either;
-TEXT is a folder of a BERT sentence encoder such as all-MiniLM-L6-v2. `NAME=FOLDER` is what `contrastive:` takes.
+TEXT is a folder of a BERT sentence encoder such as all-MiniLM-L6-v2. `NAME=VISION+TEXT?pretrain=STEPS` first trains
+both as an image-text pair, on frames and captions. `NAME=FOLDER` is what `contrastive:` takes.
 """
 
 import json
@@ -31,6 +32,7 @@ from rewardlab.models.projected_pair import (
     PairConfig,
     ProjectedPair,
     Projections,
+    TinyVit,
     TinyVitConfig,
     load_encoders,
     load_projected_pair,
@@ -56,23 +58,30 @@ _TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "vocab.txt", "spe
 
 @dataclass(frozen=True)
 class Backbone:
-    """A backbone of the settings: its name, and the folder that holds it, or the two parts that it is made of."""
+    """A backbone of the settings: its name, and the folder that holds it, or the two parts that it is made of.
+
+    `pretrain` counts the steps that train both parts on frames and captions before anything else.
+    """
 
     name: str
     folder: Path | None
     vision: Path | None = None
     text: Path | None = None
+    pretrain: int = 0
 
 
 def name_backbone(text: str) -> Backbone:
     """Return the backbone that a text means; PlanError where a file is not there or of another kind."""
-    _, equals, rest = text.partition("=")
-    parts = [Path(part).expanduser() for part in (rest if equals else text).split("+")]
+    written, asked, steps = text.partition("?pretrain=")
+    _, equals, rest = written.partition("=")
+    parts = [Path(part).expanduser() for part in (rest if equals else written).split("+")]
+    if asked and not (steps.isdecimal() and int(steps) and len(parts) == 2):
+        raise PlanError(f"backbone {text}: expected NAME=VISION+TEXT?pretrain=STEPS with a number above 0")
     for path in parts:
         if not path.exists():
             raise PlanError(f"backbone {text}: there is no {path}; write NAME=VISION+TEXT or NAME=FOLDER")
     if len(parts) == 2:
-        return Backbone(backbone_name(text), None, *parts)
+        return Backbone(backbone_name(text), None, parts[0], parts[1], int(steps or 0))
     if len(parts) > 2 or not parts[0].is_dir():
         raise PlanError(f"backbone {text}: expected NAME=VISION+TEXT or a folder that contrastive: takes")
     kind = model_type(parts[0])
@@ -185,9 +194,10 @@ def _halve(path: Path) -> None:
 
 # A backbone as a training sees it: inputs that never change and are stored, and what is trained on top of them.
 #
-# Of a projected pair the encoders are frozen: the inputs are their features, and the projections are trained. Of CLIP
-# and SigLIP the inputs are pixels and tokens, and LoRA adapters in every layer are trained. Both kinds turn frames and
-# texts into inputs, one row each, and inputs into unit vectors; `write` makes a folder for `contrastive:`.
+# Of a projected pair the encoders are frozen: the inputs are their features, and the projections are trained; a
+# pretraining before trains all of it on pixels and tokens. Of CLIP and SigLIP the inputs are pixels and tokens too, and
+# LoRA adapters in every layer are trained. All kinds turn frames and texts into inputs, one row each, and inputs into
+# unit vectors; `write` makes a folder for `contrastive:`.
 
 
 class TrainableProjections:
@@ -216,6 +226,49 @@ class TrainableProjections:
                 link_or_copy(path, folder / name / path.name)
         _copy(self.folder, folder, ("config.json", UPSTREAM))
         write_projections(folder, self.pair.projections)
+
+
+class TrainableEncoders:
+    """A projected pair of which everything is trained: the inputs are pixels, and tokens with their mask."""
+
+    def __init__(self, folder: Path, pair: ProjectedPair) -> None:
+        self.folder, self.pair = folder, pair
+        self._encoders = {IMAGE_ENCODER: pair.image_encoder, TEXT_ENCODER: pair.text_encoder}
+        self.network: nn.Module = nn.ModuleDict({**self._encoders, "projections": pair.projections})
+        self.network.requires_grad_(True)
+
+    def image_inputs(self, frames: Frames) -> Tensor:
+        return torch.from_numpy(frames)
+
+    def text_inputs(self, texts: Sequence[str]) -> Tensor:
+        made = self.pair.tokenize(texts, padding="max_length")
+        return torch.stack([made["input_ids"], made["attention_mask"]], 1)
+
+    def images(self, inputs: Tensor) -> Tensor:
+        return nn.functional.normalize(self.pair.projections.images(self.pair.encode_frames(inputs)), dim=-1)
+
+    def texts(self, inputs: Tensor) -> Tensor:
+        ids, mask = inputs[:, :, : int(inputs[:, 1].sum(1).max())].unbind(1)
+        vectors = self.pair.encode_tokens(input_ids=ids, attention_mask=mask)
+        return nn.functional.normalize(self.pair.projections.texts(vectors), dim=-1)
+
+    def write(self, folder: Path) -> None:
+        from safetensors.torch import save_file
+
+        for name, encoder in self._encoders.items():
+            (folder / name).mkdir(parents=True, exist_ok=True)
+            if isinstance(encoder, TinyVit):
+                save_file(
+                    {key: value.contiguous() for key, value in encoder.state_dict().items()}, folder / name / WEIGHTS
+                )
+            else:
+                encoder.save_pretrained(folder / name)  # under the names that every version of transformers reads
+            _halve(folder / name / WEIGHTS)
+            _copy(self.folder / name, folder / name, ("config.json", *_TOKENIZER_FILES))
+        write_projections(folder, self.pair.projections)
+        said = read_json(self.folder / UPSTREAM) | {"both": "then trained as an image-text pair on simulated frames"}
+        (folder / UPSTREAM).write_text(json.dumps(said, indent=1) + "\n", encoding="utf-8")
+        _copy(self.folder, folder, ("config.json",))
 
 
 class TrainableAdapters:
@@ -261,13 +314,13 @@ class TrainableAdapters:
                 shutil.copyfile(path, folder / path.name)
 
 
-TrainablePair = TrainableProjections | TrainableAdapters
+TrainablePair = TrainableProjections | TrainableEncoders | TrainableAdapters
 
 
-def load_pair(folder: Path, device: str, rank: int) -> TrainablePair:
-    """Return the backbone in a folder, in full precision, ready to be trained."""
+def load_pair(folder: Path, device: str, rank: int, *, whole: bool = False) -> TrainablePair:
+    """Return the backbone in a folder, in full precision, ready to be trained; `whole` with the encoders of a pair."""
     if model_type(folder) == MODEL_TYPE:
         projected = load_checkpoint(str(folder), lambda _: load_projected_pair(folder, device, torch.float32))
-        return TrainableProjections(folder, projected)
+        return (TrainableEncoders if whole else TrainableProjections)(folder, projected)
     pair = load_checkpoint(str(folder), lambda place: load_clip_pair(place, "main", device, torch.float32))
     return TrainableAdapters(folder, pair, rank)

@@ -33,6 +33,8 @@ class ClipFact:
     level: int  # 0 where unknown
     success: int  # 1, 0, or -1 where unknown
     repeats_success: bool = False  # the video of a success of its task, under an instruction that it does not follow
+    world: str = ""  # the simulator that it comes from
+    captions: tuple[str, ...] = ()  # of every frame, where the simulator tells what has moved until then
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +43,15 @@ class ClipTable:
 
     clips: tuple[ClipFact, ...]
     progress: NDArray[np.float64]  # (clips, frames), nan where unknown
+    env_reward: NDArray[np.float64]  # (clips, frames): the simulator's own dense reward from 0 to 1, nan where unknown
     pixels: Frames
 
     def rows(self, part: str) -> NDArray[np.int64]:
         return np.flatnonzero([clip.part == part for clip in self.clips])
 
     def take(self, rows: NDArray[np.int64]) -> "ClipTable":
-        return ClipTable(tuple(self.clips[row] for row in rows), self.progress[rows], self.pixels[rows])
+        clips = tuple(self.clips[row] for row in rows)
+        return ClipTable(clips, self.progress[rows], self.env_reward[rows], self.pixels[rows])
 
     @cached_property
     def tasks(self) -> tuple[str, ...]:
@@ -58,15 +62,21 @@ class ClipTable:
         number = {name: place for place, name in enumerate(self.tasks)}
         columns = [(number[c.task], c.level, c.success) for c in self.clips]
         task, level, success = np.array(columns, np.int64).reshape(-1, 3).T
-        return ClipFacts(task, self.progress, level, success)
+        return ClipFacts(task, self.progress, level, success, self.env_reward)
 
     @cached_property
     def groups(self) -> dict[str, NDArray[np.bool_]]:
-        """Return which clips are of seen and unseen tasks, and of those with one and with several steps."""
+        """Return which clips are of seen and unseen tasks, and of those with one and with several steps.
+
+        Where clips come from several worlds, those of each are groups of their own.
+        """
         seen, many = (np.array([vars(clip)[name] for clip in self.clips], bool) for name in ("seen", "multi_step"))
         kinds = {"": np.ones(len(seen), bool), ", one step": ~many, ", several steps": many}
+        world = np.array([clip.world or "datasets" for clip in self.clips])
+        worlds = list(dict.fromkeys(world.tolist()))
         found = {
-            f"{which}{kind}": of_which & of_kind
+            f"{name}: {which}{kind}" if len(worlds) > 1 else f"{which}{kind}": (world == name) & of_which & of_kind
+            for name in worlds
             for which, of_which in (("seen tasks", seen), ("unseen tasks", ~seen))
             for kind, of_kind in kinds.items()
         }
@@ -77,22 +87,29 @@ def write_shard(path: Path, table: ClipTable) -> None:
     """Write some clips as one file of arrays and JSON."""
     said = json.dumps([vars(clip) for clip in table.clips]).encode()
     with atomic_write(path) as partial, partial.open("wb") as handle:
-        np.savez(handle, clips=np.frombuffer(said, np.uint8), progress=table.progress, pixels=table.pixels)
+        np.savez(
+            handle,
+            clips=np.frombuffer(said, np.uint8),
+            progress=table.progress,
+            env_reward=table.env_reward,
+            pixels=table.pixels,
+        )
 
 
 def read_shards(paths: Sequence[Path]) -> ClipTable:
     """Return the clips of all shards, in this order."""
     clips: list[ClipFact] = []
-    progress, pixels = [], []
+    progress, env_reward, pixels = [], [], []
     for path in paths:
         with np.load(path) as table:
             rows: list[dict[str, Any]] = json.loads(bytes(table["clips"]).decode())
-            clips += [ClipFact(**row | {"texts": tuple(row["texts"])}) for row in rows]
+            clips += [ClipFact(**row | {name: tuple(row[name]) for name in ("texts", "captions")}) for row in rows]
             progress.append(table["progress"])
+            env_reward.append(table["env_reward"])
             pixels.append(table["pixels"])
     if not clips:
         raise DataError("there is no clip to train on; is the dataset empty?")
-    return ClipTable(tuple(clips), np.concatenate(progress), np.concatenate(pixels))
+    return ClipTable(tuple(clips), *(np.concatenate(parts) for parts in (progress, env_reward, pixels)))
 
 
 def list_files(folder: Path, paths: Sequence[Path]) -> None:

@@ -1,8 +1,10 @@
 """Every objective, backbone and seed, evaluated alike, written as one record."""
 
 import base64
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,15 +19,18 @@ from rewardlab.core.run import claim_folder, read_seconds, timed
 from rewardlab.core.settings import as_command
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import ProgressBar
-from rewardlab.evaluation.frame_rewards import Measured, PerturbedLevels, measure_values, robustness
+from rewardlab.evaluation.engines.ordered_map import map_items
+from rewardlab.evaluation.frame_rewards import Measured, PerturbedLevels, robustness
 from rewardlab.evaluation.objective_comparison import (
+    ClipRewards,
     Comparison,
+    KeptRewards,
     LearningCurve,
-    MeasuredTrainings,
     ObjectiveEntry,
     RewardTrace,
-    objective_table,
+    in_steps,
     write_comparison,
+    write_rewards,
 )
 from rewardlab.models.backends.checkpoint import choose_device
 from rewardlab.models.calibration import UNCALIBRATED, LevelMap, fit_levels
@@ -33,7 +38,13 @@ from rewardlab.training.loop import files_in, load_trainable, read_curve
 from rewardlab.training.objectives import SECONDS, ObjectiveSettings, train_objective
 from rewardlab.training.objectives.backbones import Backbone, TrainablePair, load_pair, write_pair
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipTable, PerturbedFrames, levels_of, only
-from rewardlab.training.objectives.features import encode_inputs, evaluated_rows, load_inputs, make_sampler
+from rewardlab.training.objectives.features import (
+    captioned_frames,
+    encode_inputs,
+    evaluated_rows,
+    load_inputs,
+    make_sampler,
+)
 from rewardlab.training.objectives.losses import NamedObjective, name_objective
 from rewardlab.training.objectives.train import (
     LEVELS,
@@ -62,7 +73,6 @@ class EvaluatedValues:
     validation: Numbers
     test: Numbers
     cells: Numbers
-    by_time: bool = False  # the length baseline: rewards belong to the time, not to what a frame shows
 
 
 @torch.no_grad()
@@ -93,20 +103,20 @@ def calibration(evaluated: ClipTable, values: EvaluatedValues) -> LevelMap:
     return fit_levels(values.validation.ravel()[known].tolist(), levels[known].astype(float).tolist())
 
 
-def measures(evaluated: ClipTable, cells: PerturbedFrames, values: EvaluatedValues) -> Mapping[str, Measured]:
-    """Return every measure of the test clips."""
+def levels_and_robustness(
+    evaluated: ClipTable, cells: PerturbedFrames, values: EvaluatedValues
+) -> tuple[Numbers, Measured]:
+    """Return the calibrated level of every test clip, and its accuracy under perturbations."""
     test, level_map = only(evaluated, TEST), calibration(evaluated, values)
     levels = np.interp(values.test[:, -1], level_map.similarities, level_map.levels)
-    backwards = values.test if values.by_time else values.test[:, ::-1]
-    found = measure_values(values.test, levels, test.facts, backwards)
-    if len(cells):
-        said = np.interp(values.cells, level_map.similarities, level_map.levels)
-        row = {clip.id: place for place, clip in enumerate(test.clips)}
-        name = {perturbation: place for place, perturbation in enumerate(dict.fromkeys(cells.perturbations))}
-        numbers = ([row[clip] for clip in cells.clips], [name[each] for each in cells.perturbations])
-        columns = (np.array(column, np.int64) for column in (*numbers, cells.severities, cells.levels))
-        found["robustness_auc"] = robustness(levels, said, test.facts, PerturbedLevels(*columns))
-    return found
+    if not len(cells):
+        return levels, (np.zeros(len(levels)), np.zeros(len(levels)))
+    said = np.interp(values.cells, level_map.similarities, level_map.levels)
+    row = {clip.id: place for place, clip in enumerate(test.clips)}
+    name = {perturbation: place for place, perturbation in enumerate(dict.fromkeys(cells.perturbations))}
+    numbers = ([row[clip] for clip in cells.clips], [name[each] for each in cells.perturbations])
+    columns = (np.array(column, np.int64) for column in (*numbers, cells.severities, cells.levels))
+    return levels, robustness(levels, said, test.facts, PerturbedLevels(*columns))
 
 
 # From the rewards of all trainings to the record of the comparison: table, curves and traces.
@@ -125,17 +135,23 @@ class EvaluatedBackbone:
     alone: EvaluatedValues
 
 
-def _measured(one: EvaluatedBackbone, evaluated: ClipTable, cells: PerturbedFrames) -> list[MeasuredTrainings]:
-    found = [
-        MeasuredTrainings(one.name, name, tuple(measures(evaluated, cells, values) for values in seeds))
-        for name, seeds in one.values.items()
-    ]
+def _clip_rewards(one: EvaluatedBackbone, evaluated: ClipTable, cells: PerturbedFrames) -> list[ClipRewards]:
+    """Return what every training and control gives to the test clips."""
     time = np.linspace(0, 1, evaluated.pixels.shape[1])  # all that the length baseline knows: how late a frame is
     validation, test = (np.tile(time, (len(evaluated.rows(part)), 1)) for part in (VALIDATION, TEST))
-    controls = {BACKBONE: one.alone, LENGTH: EvaluatedValues(validation, test, np.ones(len(cells)), True)}
-    return found + [
-        MeasuredTrainings(one.name, name, (measures(evaluated, cells, values),), control=True)
-        for name, values in controls.items()
+    blind = EvaluatedValues(validation, test, np.ones(len(cells)))
+    every = [(name, values, False) for name, seeds in one.values.items() for values in seeds]
+    every += [(BACKBONE, one.alone, True), (LENGTH, blind, True)]
+    return [
+        ClipRewards(
+            one.name,
+            name,
+            *in_steps(values.test),
+            *levels_and_robustness(evaluated, cells, values),
+            control,
+            name == LENGTH,
+        )
+        for name, values, control in every
     ]
 
 
@@ -193,8 +209,9 @@ def _facts(settings: ObjectiveSettings, table: ClipTable, cells: PerturbedFrames
         f"{sum(not c.seen for c in parts[TEST].clips)} are of tasks never trained on ({len(unseen)}); "
         f"{settings.frames} frames of {settings.size} pixels, {settings.views} looks of each training clip.",
         f"Budget of every objective on every backbone: {settings.tuning} settings tried on seed {settings.seeds[0]}, "
-        f"then {len(settings.seeds)} seeds; {settings.steps} steps of {settings.batch_size} clips each; clips, looks, "
-        "words and random numbers of a step are the same for every objective.",
+        f"then {len(settings.seeds)} seeds; {settings.steps} steps of {settings.batch_size} clips each, and every clip "
+        "counts: for an objective that learns from successes alone, a success of the same task takes the place of any "
+        "other clip. Tasks, looks, words and random numbers of a step are the same for every objective.",
         "The checkpoint and the setting are chosen by agreement on validation clips of seen tasks; test clips are "
         "asked for in words that no training has seen where the data has several.",
         f"Robustness: {len(cells)} perturbed clips that keep their label, by {len(set(cells.perturbations))} changes.",
@@ -224,8 +241,11 @@ def _compare(comparing: Comparing, backbones: Sequence[EvaluatedBackbone]) -> Co
     settings, table, cells = comparing.settings, comparing.table, comparing.cells
     evaluated = table.take(evaluated_rows(table))
     test = only(evaluated, TEST)
-    trainings = [found for one in backbones for found in _measured(one, evaluated, cells)]
-    made = objective_table(trainings, test.facts.task, test.groups, settings.against, settings.n_resamples)
+    trainings = tuple(found for one in backbones for found in _clip_rewards(one, evaluated, cells))
+    ids = tuple(clip.id for clip in test.clips)
+    kept = KeptRewards(ids, test.facts, test.groups, trainings, settings.against, settings.n_resamples)
+    write_rewards(settings.out, kept)
+    made = kept.table()
     return Comparison(
         command=as_command("train objective", train_objective, vars(settings)),
         facts=_facts(settings, table, cells),
@@ -259,23 +279,63 @@ def _on_backbone(comparing: Comparing, backbone: Backbone) -> EvaluatedBackbone 
     except RunError:
         raise RunError(f"{claim} says that {backbone.name} is another backbone; give this one another name") from None
     folder = backbone.folder or write_pair(backbone, out / "backbones" / f"{backbone.name}-parts")
+    if backbone.pretrain:
+        with timed(out / SECONDS, "pretrain"):
+            folder = _pretrained(comparing, backbone, folder, device)
     pair = load_pair(folder, device, settings.lora)
-    features = out / "features" / backbone.name
     with timed(out / SECONDS, "features"):
-        encode_inputs(settings, pair, comparing.table, comparing.cells, features)
+        encode_inputs(settings, pair, comparing.table, comparing.cells, out / "features" / backbone.name)
     if not settings.does("train"):
         return None
-    sampler = make_sampler(only(comparing.table, TRAIN), load_inputs(features, device), device)
-    evaluated = comparing.table.take(evaluated_rows(comparing.table))
-    context = TrainContext(pair, _weights(pair), sampler, evaluated, device)
     with timed(out / SECONDS, "train"):
-        if backbone.folder is None:
-            context = _aligned(comparing, context, out / "backbones" / backbone.name)
+        context = _context(comparing, backbone, pair, device)
+        if settings.parallel > 1:
+            table, cells = comparing.table, comparing.cells  # whose pixels are encoded, so that workers need none
+            table, cells = replace(table, pixels=table.pixels[:, :, :0]), replace(cells, pixels=cells.pixels[:0])
+            shared = replace(comparing, table=table, cells=cells, objectives=())
+            work = partial(_train_elsewhere, shared, backbone, folder)
+            deque(map_items(work, [each.text for each in comparing.objectives], settings.parallel), maxlen=0)
         jobs = _train(comparing, context, backbone.name)
     if not settings.does("evaluate"):
         return None
     with timed(out / SECONDS, "evaluate"):
         return _evaluate(comparing, context, backbone.name, jobs)
+
+
+def _train_elsewhere(comparing: Comparing, backbone: Backbone, folder: Path, objective: str) -> None:
+    """Tune and train one objective in a process of its own; the folder holds what comes out."""
+    device = choose_device(comparing.settings.device)
+    context = _context(comparing, backbone, load_pair(folder, device, comparing.settings.lora), device)
+    _train(replace(comparing, objectives=(name_objective(objective),)), context, backbone.name)
+
+
+def _context(comparing: Comparing, backbone: Backbone, pair: TrainablePair, device: str) -> TrainContext:
+    """Return what the trainings of a backbone share, from its encoded inputs; its projections are aligned."""
+    out, table = comparing.settings.out, comparing.table
+    sampler = make_sampler(only(table, TRAIN), load_inputs(out / "features" / backbone.name, device), device)
+    context = TrainContext(pair, _weights(pair), sampler, table.take(evaluated_rows(table)), device)
+    return context if backbone.folder else _aligned(comparing, context, out / "backbones" / backbone.name)
+
+
+def _pretrained(comparing: Comparing, backbone: Backbone, parts: Path, device: str) -> Path:
+    """Return the folder of a pair that InfoNCE has trained as a whole, on training frames and their captions.
+
+    A step has as many frames as one of an objective, and a tenth of the learning rate.
+    """
+    settings, folder = comparing.settings, parts.with_name(f"{backbone.name}-pretrained")
+    if (folder / "config.json").exists():
+        return folder
+    pair, table = load_pair(parts, device, settings.lora, whole=True), comparing.table
+    sampler = captioned_frames(pair, table, device)
+    context = TrainContext(pair, _weights(pair), sampler, table.take(evaluated_rows(table)), device)
+    frames, optimizer = settings.batch_size * settings.frames, OptimizerConfig(settings.lr / 10)
+    interval, steps = max(1, backbone.pretrain // 4), backbone.pretrain
+    job = TrainingJob(name_objective("infonce"), settings.seed, optimizer, steps, frames, interval, folder)
+    with ProgressBar(f"pretraining {backbone.name}", steps, 0) as view:
+        fit(job, context, view, 0)
+    load_best(job, context)
+    pair.write(folder)
+    return folder
 
 
 def _weights(pair: TrainablePair) -> dict[str, Tensor]:
@@ -299,7 +359,8 @@ def _aligned(comparing: Comparing, context: TrainContext, folder: Path) -> Train
         with ProgressBar(f"aligning {folder.name}", settings.align_steps, 0) as view:
             fit(job, context, view, 0)
         load_best(job, context)
-    pair.write(folder)
+    if not (folder / "config.json").exists():
+        pair.write(folder)
     return replace(context, start=_weights(pair))
 
 

@@ -11,7 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-SUCCESS, PROGRESS, LEVEL = "success", "progress", "level"  # what an objective may need to know of a clip
+# What an objective learns from: both outcomes, successes alone, true progress, or levels.
+SUCCESS, DEMONSTRATIONS, PROGRESS, LEVEL = "success", "demonstrations", "progress", "level"
 
 
 @dataclass(frozen=True, eq=False)
@@ -64,7 +65,10 @@ Loss = Callable[..., Tensor]  # of a ClipBatch, and options by name
 
 @dataclass(frozen=True)
 class Objective:
-    """An objective of the catalog: its loss, what it needs to know, and the option that is tuned with its values."""
+    """An objective of the catalog: its loss, what it learns from, and the option that is tuned with its values.
+
+    One that needs `demonstrations` counts only clips that end in success, so its batches hold no others.
+    """
 
     loss: Loss
     needs: str = ""

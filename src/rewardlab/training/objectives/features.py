@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,13 @@ from torch import Tensor, nn
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.seeding import pick, rng_for
+from rewardlab.core.seeding import rng_for
 from rewardlab.core.storage import atomic_write
 from rewardlab.core.terminal import ProgressBar
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair
-from rewardlab.training.objectives.clips import TRAIN, ClipTable, PerturbedFrames, levels_of, only
-from rewardlab.training.objectives.contract import DRAWS, ClipBatch
+from rewardlab.training.objectives.clips import TRAIN, ClipFact, ClipTable, PerturbedFrames, levels_of, only
+from rewardlab.training.objectives.contract import DEMONSTRATIONS, DRAWS, ClipBatch
 
 _AT_ONCE = 256  # frames or texts that are encoded together
 _DEVICE_SHARE = 0.4  # of a GPU's free memory that inputs may fill
@@ -74,6 +75,36 @@ def evaluated_rows(table: ClipTable) -> Any:
     return np.flatnonzero([clip.part != TRAIN for clip in table.clips])
 
 
+def captioned_frames(pair: TrainablePair, table: ClipTable, device: str) -> "Sampler":
+    """Return a sampler of single training frames with their captions, each caption as often as any other.
+
+    What is evaluated are the clips of the table for validation, with their instructions.
+    """
+    train, evaluated = only(table, TRAIN), table.take(evaluated_rows(table))
+    if not all(clip.captions for clip in train.clips):
+        raise DataError(
+            "an image-text pair is pretrained on frames with captions, which clips of datasets have not; name worlds "
+            "alone in --data, or leave ?pretrain out"
+        )
+    frames = [
+        ClipFact(f"{clip.id}-{at}", caption, (caption,), caption, TRAIN, True, False, 0, 1)
+        for clip in train.clips
+        for at, caption in enumerate(clip.captions)
+    ]
+    pixels = train.pixels.reshape(-1, 1, *train.pixels.shape[2:])
+    unknown = np.full((len(frames), 1), np.nan)
+    shown = ClipTable(tuple(frames), unknown, unknown, pixels)
+    texts = list(dict.fromkeys([*shown.tasks, *(clip.asked for clip in evaluated.clips)]))
+    store = InputStore(
+        torch.from_numpy(pixels)[None],
+        torch.from_numpy(evaluated.pixels),
+        torch.zeros(0),
+        torch.from_numpy(_many(pair.text_inputs, texts)),
+        {text: row for row, text in enumerate(texts)},
+    )
+    return _sampler(shown, store, device)
+
+
 def load_inputs(folder: Path, device: str) -> InputStore:
     """Return the encoded inputs of a backbone."""
     arrays = {name: np.load(folder / f"{name}.npy", mmap_mode="r") for name in ("train", "evaluated", "cells", "texts")}
@@ -118,7 +149,9 @@ def augmented(frames: Frames, rng: Generator) -> Frames:
     return made
 
 
-# The sampler: which clips a step shows, in which look and words; the same for every objective with the same seed.
+# The sampler: which clips a step shows, in which look and words. Every place of a batch has the same task, look, words
+# and random numbers for every objective with the same seed; only the clip differs where an objective counts successes
+# alone and the place holds another.
 
 Ints = NDArray[np.int64]
 
@@ -134,12 +167,17 @@ class Sampler:
     done: NDArray[np.bool_]  # which clips show their task done
     device: str
 
-    def batch(self, pair: TrainablePair, seed: int, step: int, clips: int) -> ClipBatch:
-        """Return the embedded batch of a step: every task as often as any other, successes as often as not."""
+    def batch(self, pair: TrainablePair, seed: int, step: int, clips: int, needs: str = "") -> ClipBatch:
+        """Return the embedded batch of a step, with so many clips that count for an objective that needs this.
+
+        Every task comes as often as any other, and successes as often as not; for demonstrations every clip is a
+        success.
+        """
         rng, facts = rng_for(seed, "objective batch", step), self.table.facts
-        rows = np.array([self._draw(rng) for _ in range(clips)], np.int64)
+        rows = np.array([self._row(chosen, needs == DEMONSTRATIONS) for chosen in rng.random((clips, 3))], np.int64)
         looks = rng.integers(0, len(self.store.train), clips)
-        words = [pick(self.table.clips[row].texts, rng) for row in rows.tolist()]
+        texts_of = (self.table.clips[row].texts for row in rows.tolist())
+        words = [texts[int(at * len(texts))] for texts, at in zip(texts_of, rng.random(clips), strict=True)]
         draws = torch.from_numpy(rng.random((clips, DRAWS), np.float32)).to(self.device)
         where = self.store.train.device
         inputs = self.store.train[torch.from_numpy(looks).to(where), torch.from_numpy(rows).to(where)].to(self.device)
@@ -154,10 +192,18 @@ class Sampler:
         progress, level, success, task, done = (torch.from_numpy(column).to(self.device) for column in known)
         return ClipBatch(embed_clips(pair, inputs), texts, progress, level, success, task, done, draws)
 
-    def _draw(self, rng: np.random.Generator) -> int:
-        others, won = self.by_task[int(rng.integers(len(self.by_task)))]
-        chosen = won if len(won) and (rng.random() < 0.5 or not len(others)) else others
-        return int(chosen[int(rng.integers(len(chosen)))])
+    def _row(self, numbers: NDArray[np.float64], demonstrations: bool) -> int:
+        """Return the row that three numbers from 0 to 1 choose; a task without a success lends its place to any."""
+        task, outcome, clip = numbers.tolist()
+        others, won = self.by_task[int(task * len(self.by_task))]
+        chosen = won if len(won) and (outcome < 0.5 or not len(others)) else others
+        if demonstrations:
+            chosen = won if len(won) else self.successes
+        return int(chosen[int(clip * len(chosen))])
+
+    @cached_property
+    def successes(self) -> Ints:
+        return np.concatenate([won for _, won in self.by_task])
 
 
 def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
@@ -174,6 +220,11 @@ def make_sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
                 f"none of the {len(train.clips)} training clips is known to be a {word}, and objectives and their "
                 "evaluation need both; add some, or label them"
             )
+    return _sampler(train, store, device)
+
+
+def _sampler(train: ClipTable, store: InputStore, device: str) -> Sampler:
+    facts = train.facts
     won = facts.success == 1
     groups = tuple(
         (np.flatnonzero((facts.task == task) & ~won), np.flatnonzero((facts.task == task) & won))

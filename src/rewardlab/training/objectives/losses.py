@@ -16,6 +16,7 @@ from rewardlab.core.catalog import Catalog, find, load_object
 from rewardlab.core.errors import PlanError
 from rewardlab.models.contract import Argument, parse_model_string, read_arguments
 from rewardlab.training.objectives.contract import (
+    DEMONSTRATIONS,
     LEVEL,
     PROGRESS,
     SUCCESS,
@@ -266,13 +267,13 @@ _OWN: dict[str, Objective] = {
     entry.name: entry
     for entry in (
         Objective(triplet, SUCCESS, "margin", (0.2, 0.5), "Schroff et al. 2015"),
-        Objective(tcn, SUCCESS, "alignment", (0.0, 1.0), "Sermanet et al. 2018, as in R3M's code"),
-        Objective(vip, SUCCESS, "goal", ("image", "text"), "Ma et al. 2023a"),
-        Objective(liv, SUCCESS, "language", (0.0, 1.0), "Ma et al. 2023b"),
-        Objective(r3m, SUCCESS, "temperature", (0.1, 1.0), "Nair et al. 2022"),
+        Objective(tcn, DEMONSTRATIONS, "alignment", (0.0, 1.0), "Sermanet et al. 2018, as in R3M's code"),
+        Objective(vip, DEMONSTRATIONS, "goal", ("image", "text"), "Ma et al. 2023a"),
+        Objective(liv, DEMONSTRATIONS, "language", (0.0, 1.0), "Ma et al. 2023b"),
+        Objective(r3m, DEMONSTRATIONS, "temperature", (0.1, 1.0), "Nair et al. 2022"),
         Objective(vlc, SUCCESS, "temperature", (0.07, 0.01), "Alakuijala et al. 2024"),
-        Objective(infonce, SUCCESS, "temperature", (0.07, 0.2), "van den Oord et al. 2018; Radford et al. 2021"),
-        Objective(rewind, SUCCESS, "probability", (0.8, 0.4), "Zhang et al. 2025"),
+        Objective(infonce, DEMONSTRATIONS, "temperature", (0.07, 0.2), "van den Oord et al. 2018; Radford et al. 2021"),
+        Objective(rewind, DEMONSTRATIONS, "probability", (0.8, 0.4), "Zhang et al. 2025"),
         Objective(progress_bins, PROGRESS, "width", (0.1, 0.05)),
         Objective(bradley_terry, PROGRESS, "temperature", (0.1, 0.05), "Christiano et al. 2017; Wang et al. 2024"),
         Objective(classification, LEVEL, "width", (0.2, 0.1), "RoboReward's five levels"),

@@ -21,7 +21,7 @@ from rewardlab.data.task_split import split_by_task
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import trial_replay
 from rewardlab.perturbations import choose_perturbations
-from rewardlab.training.objectives import ObjectiveSettings
+from rewardlab.training.objectives import METAWORLD, TABLETOP, ObjectiveSettings
 from rewardlab.training.objectives.clips import TEST, TRAIN, VALIDATION, ClipFact, ClipTable, only, write_shard
 from rewardlab.training.pocket import CAMERA_SHARES, PocketSettings, pocket_settings
 from rewardlab.training.pocket.rollouts import (
@@ -33,22 +33,38 @@ from rewardlab.training.pocket.rollouts import (
     shards_of,
     simulate_all,
 )
+from rewardlab.worlds.metaworld.instructions import caption
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.render import CameraView
 from rewardlab.worlds.metaworld.scene_edits import render_rollout
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 from rewardlab.worlds.metaworld.tasks import FOLDS, unseen_tasks
+from rewardlab.worlds.tabletop.catalog import EVERYTHING, VERBS, seen_vocabulary
+from rewardlab.worlds.tabletop.goals import draw_text
+from rewardlab.worlds.tabletop.goals import progress as done_so_far
+from rewardlab.worlds.tabletop.render import render_states
+from rewardlab.worlds.tabletop.replay import caption as describe_change
+from rewardlab.worlds.tabletop.replay import video_steps
+from rewardlab.worlds.tabletop.rollouts import STEPS, TWO_STEPS, make_rollout
+from rewardlab.worlds.tabletop.scene import usable_verbs
 
 Item = TypeVar("Item")
 _SHARD = 64  # clips
 _EVALUATED = (0.2, 0.4)  # drawn lots of clips of a seen task: below the first validation, below the second test
 
 
+def clip_shards(settings: ObjectiveSettings) -> list[Path]:
+    """Make the clips of every world and dataset that are not there yet, and return the shards of all."""
+    paths = render_clips(settings) if METAWORLD in settings.data else []
+    paths += tabletop_clips(settings) if TABLETOP in settings.data else []
+    return paths + (dataset_shards(settings) if settings.datasets else [])
+
+
 def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
     """Decode the clips of every dataset that are not there yet, and return the shards."""
     from rewardlab.data import open_dataset
 
-    contents = {name: open_dataset(name, demonstrations=settings.demonstrations) for name in settings.data}
+    contents = {name: open_dataset(name, demonstrations=settings.demonstrations) for name in settings.datasets}
     for name, found in contents.items():
         if found.problems:
             note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"
@@ -61,8 +77,8 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
     def draw(groups: dict[str, int]) -> dict[str, bool]:
         if len(groups) < 2:
             raise DataError(
-                f"objectives contrast tasks, and {', '.join(settings.data)} holds {len(groups)} that share no video; "
-                "name data with two or more"
+                f"objectives contrast tasks, and {', '.join(settings.datasets)} holds {len(groups)} that share no "
+                "video; name data with two or more"
             )
         drawn = sorted(groups, key=lambda task: float(rng_for(settings.seed, "unseen", task).random()))
         chosen = drawn[: max(1, round(settings.holdout * len(groups)))]
@@ -154,7 +170,8 @@ def _decode(
         # Frames are squeezed to a square, so that nothing at their sides is cut off.
         squares = [cv2.resize(frame, (side, side), interpolation=cv2.INTER_AREA) for frame in shown.read()]
         pixels.append(np.stack(squares))
-    write_shard(path, ClipTable(tuple(facts), np.stack(progress), np.stack(pixels)))
+    unknown = np.full((len(facts), settings.frames), np.nan)
+    write_shard(path, ClipTable(tuple(facts), np.stack(progress), unknown, np.stack(pixels)))
 
 
 def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
@@ -167,6 +184,7 @@ def _level_and_success(episode: Episode) -> tuple[int, bool | None]:
 # Clips from the simulator: pocket's rollouts, rendered from one camera each; no video file comes in between.
 
 KEPT = 24  # frames of a rollout, as pocket keeps them; a clip shows some of these
+_MOST_REWARD = 10  # that Meta-World gives to a state
 _SEVERAL_STEPS = ("carry", "tool")  # families of tasks in which something is fetched before it is used or placed
 
 
@@ -206,7 +224,7 @@ def render_clips(settings: ObjectiveSettings) -> list[Path]:
 def _render_task(settings: ObjectiveSettings, item: tuple[Path, str]) -> None:
     path, task = item
     frames = np.linspace(0, KEPT - 1, settings.frames).round().astype(np.int64)
-    clips, progress, pixels = [], [], []
+    clips, progress, env_reward, pixels = [], [], [], []
     for shard in _shards(settings):
         if shard.task != task:
             continue
@@ -214,10 +232,12 @@ def _render_task(settings: ObjectiveSettings, item: tuple[Path, str]) -> None:
         for index, rollout in enumerate(rollouts, start=shard.number * SHARD_SIZE):
             clips.append(_simulated_fact(settings, shard, index, rollout))
             progress.append(rollout.trajectory.progress[frames])
+            env_reward.append([rollout.trajectory.readings[frame].reward / _MOST_REWARD for frame in frames])
             rng = rng_for(settings.seed, "camera", shard.name, index)
             view = CameraView(draw_by_share(CAMERA_SHARES, rng), settings.size)
             pixels.append(render_rollout(rollout.trajectory, frames.tolist(), view, tiled=True))
-    write_shard(path, ClipTable(tuple(clips), np.array(progress, np.float64), np.stack(pixels)))
+    known, rewards = (np.array(values, np.float64) for values in (progress, env_reward))
+    write_shard(path, ClipTable(tuple(clips), known, rewards, np.stack(pixels)))
 
 
 def _simulated_fact(settings: ObjectiveSettings, shard: Shard, index: int, rollout: Rollout) -> ClipFact:
@@ -235,7 +255,63 @@ def _simulated_fact(settings: ObjectiveSettings, shard: Shard, index: int, rollo
         PROGRESS_SPECS[shard.task].family in _SEVERAL_STEPS,
         last.level,
         int(is_success(last.level)),
+        world=METAWORLD,
+        captions=tuple(
+            caption(shard.task, rollout.trajectory.gripper_pos[: end + 1], rollout.trajectory.object_pos[: end + 1])
+            for end in np.linspace(0, KEPT - 1, settings.frames).round().astype(int).tolist()
+        ),
     )
+
+
+# Clips from the tabletop: a task is a verb, or several steps in one instruction. Unseen are the verbs of the fold,
+# those that need its kinds, and three steps.
+
+_TEXTS = 4  # ways to say what is asked, drawn from all
+
+
+def tabletop_clips(settings: ObjectiveSettings) -> list[Path]:
+    """Make and render the clips of each verb of the tabletop that are not there yet, and return the shards of all."""
+    verbs = {f"{TABLETOP}-{verb}": verb for verb in (*VERBS, *STEPS)}
+    return _make_files(settings, "clips", "rendering verbs", partial(_render_verb, settings), verbs)
+
+
+def _render_verb(settings: ObjectiveSettings, item: tuple[Path, str]) -> None:
+    path, verb = item
+    trained = seen_vocabulary(settings.fold)
+    unseen = verb not in (*usable_verbs(trained), TWO_STEPS)
+    vocabulary = EVERYTHING if unseen else trained
+    clips, progress, pixels = [], [], []
+    counts = {"train": settings.rollouts, "near": settings.near_misses, "check": settings.val_rollouts}
+    for part, index in ((part, index) for part, count in counts.items() for index in range(count)):
+        if part != "check" and unseen:  # of unseen verbs only those that are evaluated
+            continue
+        name = f"{part}-{TABLETOP}-{verb}-{index:03d}"
+        rng = rng_for(settings.seed, "clip", name)
+        quality = "near_miss" if part == "near" else ""
+        rollout = make_rollout(int(rng.integers(2**31)), verb, quality, vocabulary)
+        steps = video_steps(rollout, settings.frames)
+        own = done_so_far(rollout.scene, rollout.states, rollout.goal)[steps]
+        level = level_of_progress(float(own[-1]))
+        texts = (draw_text(rollout.scene, rollout.goal, "train", rng) for _ in range(_TEXTS))
+        clips.append(
+            ClipFact(
+                name,
+                f"{TABLETOP}-{verb}",
+                tuple(dict.fromkeys(texts)),
+                draw_text(rollout.scene, rollout.goal, "held_out", rng),
+                TRAIN if part != "check" else VALIDATION if not unseen and index % 2 else TEST,
+                not unseen,
+                len(rollout.goal.verbs) > 1,
+                level,
+                int(is_success(level)),
+                world=TABLETOP,
+                captions=tuple(describe_change(rollout, rollout.states.at([0, step])) for step in steps.tolist()),
+            )
+        )
+        progress.append(own)
+        pixels.append(render_states(rollout.scene, rollout.states, steps, settings.size, tiled=True))
+    known = np.array(progress, np.float64)
+    write_shard(path, ClipTable(tuple(clips), known, np.full_like(known, np.nan), np.stack(pixels)))
 
 
 # Perturbing test clips: every perturbation at every severity, in processes.

@@ -56,6 +56,7 @@ class TrainingJob:
             "objective": self.objective.text,
             "code": self.objective.code,
             "options": {name: str(value) for name, value in self.objective.options.items()},
+            "clips": self.objective.entry.needs,
             "budget": [self.seed, self.optimizer.lr, self.steps, self.batch, self.interval],
         }
 
@@ -126,7 +127,7 @@ class Trainer:
     def batches(self, start: int) -> Iterator[ClipBatch]:
         job, context = self.job, self.context
         for number in range(start, job.steps):
-            yield context.sampler.batch(context.pair, job.seed, number, job.batch)
+            yield context.sampler.batch(context.pair, job.seed, number, job.batch, job.objective.entry.needs)
 
     def step(self, number: int, batch: ClipBatch) -> Step:
         objective = self.job.objective

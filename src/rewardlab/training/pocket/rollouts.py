@@ -171,7 +171,7 @@ def save_rollouts(path: Path, rollouts: list[Rollout]) -> None:
     arrays: dict[str, Any] = {
         name: np.stack([vars(t)[name] for t in trajectories]).astype(np.float32) for name in _ARRAYS
     }
-    readings = [[(r.progress, r.success, r.distance) for r in t.readings] for t in trajectories]
+    readings = [[(r.progress, r.success, r.distance, r.reward) for r in t.readings] for t in trajectories]
     with atomic_write(path) as partial_path, partial_path.open("wb") as handle:
         np.savez_compressed(
             handle,
@@ -193,7 +193,10 @@ def load_rollouts(path: Path) -> list[Rollout]:
                 task=row["task"],
                 seed=row["seed"],
                 actions=np.zeros((0, 4), np.float32),
-                readings=tuple(ProgressReading(float(p), bool(s), float(distance)) for p, s, distance in readings[i]),
+                readings=tuple(  # older files have no reward
+                    ProgressReading(float(p), bool(s), *(float(number) for number in more))
+                    for p, s, *more in readings[i]
+                ),
                 **{name: values[i] for name, values in arrays.items()},
             ),
             row["quality"],

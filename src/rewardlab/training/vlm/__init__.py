@@ -124,7 +124,7 @@ def train_vlm(
     processes, split = open_processes(settings.device), split_episodes(settings)
     if processes.first:
         _say(split.notes)
-    results = [_train_one(each, split, processes) for each in settings.trainings]
+    results = [train_one(each, split, processes) for each in settings.trainings]
     if len(settings.trainings) > 1 and processes.first and not settings.captions:
         _write_table(settings, results)
     return tuple(trained.model for trained in results) if processes.first else ()
@@ -222,7 +222,7 @@ class VlmTraining:
     out: Path
 
 
-def _train_one(training: VlmTraining, split: "EpisodeSplit", processes: "Processes") -> "Trained":
+def train_one(training: VlmTraining, split: "EpisodeSplit", processes: "Processes") -> "Trained":
     """Train one model and return what came out; one that is there is not made again."""
     from rewardlab.training.vlm.base_model import name_base
     from rewardlab.training.vlm.result import finished, start_folder, write_result

@@ -34,11 +34,15 @@ class ProgressSpec:
 
 @dataclass(frozen=True)
 class ProgressReading:
-    """The progress of one state in [0, 1], the simulator's own success, and the remaining distance."""
+    """The progress of one state in [0, 1], the simulator's own success, and the remaining distance.
+
+    `reward` is Meta-World's own dense reward, of at most 10; nan where it is not known, as for a chain of tasks.
+    """
 
     progress: float
     success: bool
     distance: float
+    reward: float = float("nan")
 
     @property
     def level(self) -> int:
@@ -78,9 +82,9 @@ class ProgressMeter:
     def read(self, observation: Floats, info: Info) -> ProgressReading:
         """Return the progress of the state that the simulator is in."""
         distance = self._distance(observation, info)
-        success = bool(info["success"])
+        success, reward = bool(info["success"]), float(info["unscaled_reward"])
         if success:
-            return ProgressReading(1.0, True, distance)
+            return ProgressReading(1.0, True, distance, reward)
         change = fraction_covered(self._start, distance, self.spec.success_distance)
         if self.spec.tool:
             ready = fraction_covered(self._tool_start, self.spec.tool(self._env, observation), _CONTACT_DISTANCE)
@@ -88,7 +92,7 @@ class ProgressMeter:
         near = 0.0
         if self.spec.family != "reach" and self._approach_start > _CONTACT_DISTANCE:
             near = fraction_covered(self._approach_start, _gripper_to_object(self._env, observation), _CONTACT_DISTANCE)
-        return ProgressReading(progress_of(self.spec.family, change, near), False, distance)
+        return ProgressReading(progress_of(self.spec.family, change, near), False, distance, reward)
 
     def _distance(self, observation: Floats, info: Info) -> float:
         return self.spec.distance(self._env, observation) if self.spec.distance else float(info["obj_to_target"])
