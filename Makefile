@@ -5,9 +5,9 @@ export PYTHONDONTWRITEBYTECODE =  # what Python compiles stays on disk: tests st
 
 .PHONY: demo test test-slow pytest coverage noise attack lint format constraints docs site dist bench clean
 
-demo: $(VENV)/core.stamp  ## stress-test two models that ship on 16 simulated rollouts, and write a report
-	$(BIN)/rewardlab stress pocket pocket-plain sample-sim --limit 16 --severities 4 --out runs/demo \
-	  --perturbations low_light,motion_blur,negation,paraphrase,truncate_end,distractor_objects
+demo: $(VENV)/core.stamp  ## stress-test two models that ship on 20 simulated rollouts, and write a report
+	$(BIN)/rewardlab stress pocket pocket-plain sample-sim --limit 20 --severities 4 --out runs/demo \
+	  --perturbations low_light,negation,paraphrase,truncate_end,distractor_objects
 
 test: $(VENV)/dev.stamp  ## what must hold before a change lands: style, types, layers, and every test that is not slow
 	@$(MAKE) --no-print-directory -j2 lint pytest TESTS='-m "not slow"'

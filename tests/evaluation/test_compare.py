@@ -34,8 +34,8 @@ def test_a_better_model_is_said_to_be_better_with_how_much_and_on_what(run: Run)
     assert len(comparison.tests) == 4 * 4  # MAE, success accuracy, success AUC and tau-b
     for group, where in (("clean", "on clean episodes"), ("temporal", "under temporal change"), ("overall", "overall")):
         words = finding(comparison, found(comparison, group, "micro_mae"))
-        pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], p < 0.001 \(Holm\), "
-        match = re.match(pattern + f"{EPISODES} episodes in {TASKS} tasks", words)
+        pattern = rf"judge is better than random {where}: micro MAE lower by (\S+) \[(\S+), (\S+)\], "
+        match = re.match(pattern + rf"p < 0.001 \(Holm\), {EPISODES} episodes in {TASKS} tasks", words)
         assert match, words
         size, low, high = map(float, match.groups())
         assert 0 < low < size < high

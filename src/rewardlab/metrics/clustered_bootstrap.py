@@ -189,7 +189,7 @@ def row_variance(drawn: Numbers) -> Numbers:
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
     """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
 
-    Where all draws are on one side of 0, their mean and spread say how far away it is, as in a t-test over the clusters.
+    Where all draws are on one side of 0, their mean and spread tell how far away it is, as in a t-test over clusters.
     """
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
