@@ -70,6 +70,12 @@ def test_names_that_cannot_be_told_apart_or_shown_are_refused(tiny_data: Path, n
         rewardlab.stress(["length", "random"], tiny_data, execution=IN_PROCESS, perturbations="none", name=names)
 
 
+def test_a_model_given_twice_takes_no_name_from_another(tiny_data: Path) -> None:
+    models = ["constant", "constant:3", "length"]
+    with pytest.raises(PlanError, match="constant:3 is the same model as constant: name it once"):
+        rewardlab.stress(models, tiny_data, execution=IN_PROCESS, perturbations="none", name=("a", "b", "c"))
+
+
 def test_a_record_that_calls_a_model_what_another_one_is_is_refused(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress("length", tiny_data, perturbations="none", execution=IN_PROCESS, out=tmp_path / "run")
     content = json.loads((run.folder / "run.json").read_text())

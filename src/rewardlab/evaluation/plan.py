@@ -75,7 +75,7 @@ class Plan:
         if not 0 <= self.describe_failures <= MOST_DESCRIBED:
             raise PlanError(f"describe-failures must be from 0 to {MOST_DESCRIBED}, got {self.describe_failures}")
         shard_of((), self.shard)
-        _require_names(self.names, [model.name for model in self.models], [model.name for model in self.every_model])
+        _require_names(self.names, self.models, [model.name for model in self.every_model])
 
     @property
     def every_model(self) -> tuple[NamedModel, ...]:
@@ -169,10 +169,15 @@ def require_selection(perturbations: tuple[str, ...], severities: tuple[int, ...
         raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")
 
 
-def _require_names(names: Sequence[str], models: Sequence[str], every: Sequence[str]) -> None:
+def _require_names(names: Sequence[str], given: Sequence[NamedModel], every: Sequence[str]) -> None:
     """Check the short names: one per model at most, each of its own and of a length that fits a table."""
+    models = [model.name for model in given]
     if len(names) > len(models):
         raise PlanError(f"name has {len(names)} names for {len(models)} models; give one for each, in their order")
+    prints = [model.fingerprint for model in given]
+    again = next((at for at, each in enumerate(prints) if each in prints[:at]), None)
+    if names and again is not None:  # it is asked once, so the names after it would stand for other models
+        raise PlanError(f"{models[again]} is the same model as {models[prints.index(prints[again])]}: name it once")
     for model, name in zip(models, names, strict=False):
         chosen = [other for each, other in zip(models, names, strict=False) if each != model]
         if not name.strip() or not name.isprintable() or len(name) > FITS:
