@@ -6,25 +6,15 @@ length is told: the text-only control of a model that must be shown something.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 
 from rewardlab.core.episode import Clip, Episode, in_memory
-from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Score
-from rewardlab.models.composite import name_composite, validated_answers
-from rewardlab.models.contract import (
-    ModelString,
-    NamedModel,
-    RewardModel,
-    identity,
-    options_of,
-    read_arguments,
-    shown_options,
-    with_options,
-)
+from rewardlab.models.composite import name_composite, read_wrapper, validated_answers
+from rewardlab.models.contract import ModelString, NamedModel, RewardModel, identity
 
 _GREY = 128
 
@@ -60,17 +50,11 @@ def blank_settings(
 
 def name_blank(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:
     """Name `blank:MODEL?text_only=...`; options other than its own are the model's."""
-    if any(key not in options_of(blank_settings) for key, _ in string.options):
-        string = replace(string, argument=string.text.partition(":")[2], options=())
-    if not string.argument:
-        raise PlanError("blank needs the model that sees grey frames, such as blank:hf:FOLDER")
-    given: dict[str, Any] = read_arguments(string.name, blank_settings, string.options)
-    text_only, model = blank_settings(**given), name_model(string.argument)
-    shown = shown_options(blank_settings, given)
-    if "?" in model.name and not shown:  # else the options of the model would be read as those of the control
-        shown = (("text_only", "no"),)
+    needs = "the model that sees grey frames, such as blank:hf:FOLDER"
+    given, model, name = read_wrapper(string, blank_settings, name_model, needs)
+    text_only = blank_settings(**given)
     named = name_composite(
-        with_options(f"{string.name}:{model.name}", shown),
+        name,
         identity("blank", {"version": 1, "text_only": text_only}),
         [model],
         lambda built, _budget: Blank(built[0], text_only),

@@ -6,7 +6,7 @@ A process builds each member once, and asks it about the same episode once.
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
@@ -325,6 +325,26 @@ def ensemble_settings(
 
 
 ENSEMBLE_SETTINGS = partial(ensemble_settings, ())
+
+
+def read_wrapper(
+    string: ModelString, maker: Callable[..., object], name_model: Callable[[str], NamedModel], needs: str
+) -> tuple[dict[str, Any], NamedModel, str]:
+    """Return the options of a model around one other, that model, and the canonical name of both.
+
+    `maker` takes the options; others are the model's. `needs` says in an error which model is missing.
+    """
+    own = options_of(maker)
+    if any(key not in own for key, _ in string.options):
+        string = replace(string, argument=string.text.partition(":")[2], options=())
+    if not string.argument:
+        raise PlanError(f"{string.name} needs {needs}")
+    given: dict[str, Any] = read_arguments(string.name, maker, string.options)
+    model, shown = name_model(string.argument), shown_options(maker, given)
+    if "?" in model.name and not shown:  # else the options of the model would be read as those of its wrapper
+        first = next(iter(own.values()))
+        shown = ((first.name, option_text(first.default)),)
+    return given, model, with_options(f"{string.name}:{model.name}", shown)
 
 
 def name_ensemble(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:

@@ -7,29 +7,24 @@ it keeps every colour, direction and negation: else the model sees the instructi
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Protocol
 
 from rewardlab.core.catalog import find
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import PlanError
 from rewardlab.core.instructions.lexicon import COLOUR_CONTRASTS, OPPOSITE_DIRECTIONS
 from rewardlab.core.instructions.normalisation import normalise
 from rewardlab.core.instructions.parser import words_of
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, ScoreInfo
-from rewardlab.models.composite import name_composite, spent_together, validated_answers
+from rewardlab.models.composite import name_composite, read_wrapper, spent_together, validated_answers
 from rewardlab.models.contract import (
     Budget,
     ModelString,
     NamedModel,
     RewardModel,
     identity,
-    options_of,
     parse_model_string,
     question_key,
-    read_arguments,
-    shown_options,
-    with_options,
 )
 from rewardlab.models.pocket import WORD_VECTORS
 from rewardlab.models.protocols import VLM_BACKENDS
@@ -157,23 +152,16 @@ def normaliser_settings(
 
 def name_normalised(string: ModelString, name_model: Callable[[str], NamedModel]) -> NamedModel:
     """Name `normalise:MODEL?rewriter=...`; options other than its own are the model's."""
-    if any(key not in options_of(normaliser_settings) for key, _ in string.options):
-        string = replace(string, argument=string.text.partition(":")[2], options=())
-    if not string.argument:
-        raise PlanError("normalise needs the model that sees the rewritten instruction, such as normalise:pocket")
-    given: dict[str, Any] = read_arguments(string.name, normaliser_settings, string.options)
+    needs = "the model that sees the rewritten instruction, such as normalise:pocket"
+    given, model, name = read_wrapper(string, normaliser_settings, name_model, needs)
     vlm = normaliser_settings(**given)
-    model = name_model(string.argument)
-    shown = shown_options(normaliser_settings, given)
-    if "?" in model.name and not shown:  # else the options of the model would be read as those of the normaliser
-        shown = (("rewriter", "rules"),)
     settings = {"version": VERSION} if vlm is None else {"version": VERSION, "prompt": PROMPT}
 
     def combine(built: Sequence[RewardModel], budget: Budget) -> RewardModel:
         return Normalised(built[0], RuleRewriter() if vlm is None else LanguageModelRewriter(vlm.build(budget)))
 
     named = name_composite(
-        with_options(f"{string.name}:{model.name}", shown),
+        name,
         identity("normalise", settings, *([] if vlm is None else [vlm.fingerprint])),
         [model],
         combine,
