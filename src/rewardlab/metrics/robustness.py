@@ -55,7 +55,7 @@ def _quotient(above: float, below: float) -> float:
 
 # The last severity at which a model may be relied on: as measured, certified, and over the draws.
 
-_BOTH_TAILS = 0.90  # the confidence of an interval whose lower end is the one-sided 95 % bound
+BOTH_TAILS = 0.90  # the confidence of an interval whose lower end is the one-sided 95 % bound
 _MOST_CLUSTERS = 10_000
 
 
@@ -89,7 +89,7 @@ def clusters_to_certify(least: float) -> int | None:
     """Return with how many clusters a model that is never wrong is certified at `least`; None where no number does."""
     clusters = np.arange(2.0, _MOST_CLUSTERS)
     right = np.ones_like(clusters)
-    bounds, _ = proportion_interval(right, right[:, None], clusters, clusters, confidence=_BOTH_TAILS)
+    bounds, _ = proportion_interval(right, right[:, None], clusters, clusters, confidence=BOTH_TAILS)
     enough = clusters[bounds >= least]
     return int(enough[0]) if len(enough) else None
 
@@ -103,7 +103,7 @@ def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: flo
     with np.errstate(invalid="ignore"):
         curve = right.sum(axis=1) / count
     drawn = draws.ratios(right, asked)
-    bounds, _ = proportion_interval(curve, drawn, count, behind, confidence=_BOTH_TAILS)
+    bounds, _ = proportion_interval(curve, drawn, count, behind, confidence=BOTH_TAILS)
     last = np.logical_and.accumulate(drawn >= least, axis=0).sum(axis=0) - 1
     severities, times = np.unique(last, return_counts=True)
     shares = {int(severity): float(n / draws.number) for severity, n in zip(severities, times, strict=True)}

@@ -1,5 +1,6 @@
 """The committed study says what its committed trials say: every table is written again from them and compared."""
 
+import csv
 import re
 from pathlib import Path
 from runpy import run_path
@@ -7,6 +8,7 @@ from runpy import run_path
 import pytest
 
 from rewardlab.core.run import Run
+from rewardlab.studies.perturbation_paper.claims import paper_claims
 from rewardlab.studies.perturbation_paper.commands import write_tables
 from rewardlab.studies.perturbation_paper.measured import open_study
 
@@ -41,6 +43,17 @@ def test_every_table_is_written_again_from_the_committed_trials(again: Path) -> 
     assert {"every.csv", "table1.csv", "seen_unseen.csv", "relabelled.csv", "reliability.csv"} <= set(tables)
     for name in tables:
         same_numbers(COMMITTED / name, again / name)
+
+
+def test_claims_on_reliability_are_decided_by_the_bounds_of_the_reliability_table(again: Path) -> None:
+    rows = csv.DictReader((again / "reliability.csv").read_text(encoding="utf-8").splitlines())
+    certified = {(r["plays"], r["category"]): r["certified"] for r in rows if r["level"] == "0.7"}
+    questions = {claim.sentence: claim.questions for claim in paper_claims(open_study(Run(COMMITTED / "run")))}
+    tuned = questions["the tuned model is reliable up to severity 3-5"]
+    assert {certified["tuned", category] for category in ("visual", "semantic", "temporal", "domain")} == {"4"}
+    assert {question.answer() for question in tuned} == {"yes"}
+    general = questions["the general model is unreliable from severity 1 on in every category"]
+    assert "no" not in {question.answer() for question in general}  # it is certified nowhere
 
 
 def test_paired_losses_are_computed_again_from_the_committed_trials(

@@ -1,12 +1,13 @@
 """The paper's claims as questions that intervals decide."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.evaluation.display import markdown_text
 from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, Weights, less
+from rewardlab.metrics.robustness import BOTH_TAILS
 from rewardlab.studies.perturbation_paper.measured import MeasuredStudy, at, over_categories
 from rewardlab.studies.perturbation_paper.paper import (
     CATEGORIES,
@@ -26,7 +27,8 @@ RULE = (
     "A claim asks one or more questions: is this number above, or below, that bound? It **holds** if the 95 % interval "
     "of every one lies on the claim's side. It **does not hold** if the interval of at least one, widened for the "
     "number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, it "
-    "**cannot be said**. For a claim that one case is enough to prove, the two rules change places."
+    "**cannot be said**. For a claim that one case is enough to prove, the two rules change places. Claims on "
+    "reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv."
 )
 
 
@@ -39,14 +41,15 @@ class Question:
     weights: Weights
     bound: float = 0.0
     above: bool = True
+    confidence: float = SURE
 
-    def estimate(self, confidence: float = SURE) -> ContrastEstimate:
-        """Return the number that is asked for."""
-        return self.means.combined(self.weights, confidence)
+    def estimate(self, together: int = 1) -> ContrastEstimate:
+        """Return the number that is asked for, with the interval of one of so many questions."""
+        return self.means.combined(self.weights, 1 - (1 - self.confidence) / together)
 
-    def answer(self, confidence: float = SURE) -> Answer:
+    def answer(self, together: int = 1) -> Answer:
         """Return what the interval says; open where it holds the bound or is unknown."""
-        found = self.estimate(confidence)
+        found = self.estimate(together)
         if not found.low <= found.high or found.low <= self.bound <= found.high:
             return "open"
         return "yes" if (found.low > self.bound) == self.above else "no"
@@ -66,7 +69,7 @@ class Claim:
     def verdict(self) -> Verdict:
         """Return what the questions say together."""
         each = [question.answer() for question in self.questions]
-        strict = [question.answer(1 - (1 - SURE) / len(each)) for question in self.questions]
+        strict = [question.answer(len(each)) for question in self.questions]
         if self.one_is_enough:
             proved, refuted = "yes" in strict, set(each) == {"no"}
         else:
@@ -221,14 +224,14 @@ def _thresholds(study: MeasuredStudy) -> Iterator[Claim]:
         "the general model is unreliable from severity 1 on in every category",
         "abstract, 3.4",
         f"accuracy at severity 1 below {RELIABLE_AT:g}",
-        [_accurate(study, "general", category, 1, RELIABLE_AT, above=False) for category in CATEGORIES],
+        [_reliable(study, "general", category, 1, above=False) for category in CATEGORIES],
     )
     for role, name, last, stated in (("tuned", "the tuned model", 3, "3-5"), ("ensemble", "the ensemble", 4, "4-5")):
         yield Claim(
             f"{name} is reliable up to severity {stated}",
             "3.4" if role == "tuned" else "abstract, 3.4",
             f"accuracy of {RELIABLE_AT:g} or more up to severity {last} in every category",
-            [_accurate(study, role, c, s, RELIABLE_AT) for c in CATEGORIES for s in range(1, last + 1)],
+            [_reliable(study, role, c, s) for c in CATEGORIES for s in range(1, last + 1)],
         )
     yield Claim(
         "even the best models come close to unreliability at moderate severity",
@@ -289,6 +292,11 @@ def _accurate(
 ) -> Question:
     words = f"{study.part(role)}, {category}, severity {severity}"
     return Question(words, study.accuracy, at(study.model(role), category, severity), bound, above)
+
+
+def _reliable(study: MeasuredStudy, role: str, category: str, severity: int, *, above: bool = True) -> Question:
+    """Ask as reliability.csv does: of the one-sided bounds."""
+    return replace(_accurate(study, role, category, severity, RELIABLE_AT, above=above), confidence=BOTH_TAILS)
 
 
 def _within(means: ConditionMeans, words: str, weights: Weights, stated: float) -> list[Question]:

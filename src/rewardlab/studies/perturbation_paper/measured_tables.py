@@ -9,12 +9,13 @@ from rewardlab.core.storage import csv_text
 from rewardlab.core.summary import CalibrationNull
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.evaluation.display import format_number, format_threshold, markdown_text
-from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen, severity_thresholds, values_of
+from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen, values_of
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.contract import answered
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, condition_means
+from rewardlab.metrics.robustness import BOTH_TAILS, severity_threshold
 from rewardlab.studies.perturbation_paper.measured import (
     ACCURACY,
     MeasuredStudy,
@@ -208,15 +209,13 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
 
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
-    kept = study.trials.where(study.keeps_label)
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
-        found = {(t.model, t.category): t for t in severity_thresholds(kept, study.draws, level)}
         for model in study.models:
             stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:
-                threshold = found.get((model, category))
-                reached = (threshold.certified, threshold.measured) if threshold else (None, None)
-                words = [format_threshold(value).replace("-", "") for value in reached]
+                curve = [study.accuracy.combined(at(model, category, step), BOTH_TAILS) for step in SEVERITIES]
+                numbers = ([found.low for found in curve], [found.value for found in curve])
+                words = [format_threshold(severity_threshold(each, level)).replace("-", "") for each in numbers]
                 yield model, study.role(model), category, level, *words, stated
 
 
