@@ -62,7 +62,8 @@ COMMANDS = {
 }
 
 
-@pytest.mark.parametrize(("name", "environment"), [*((name, PLAIN) for name in COMMANDS), ("list", ENCODED)])
+@pytest.mark.parametrize("environment", [PLAIN, pytest.param(ENCODED, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("name", [c if c == "list" else pytest.param(c, marks=pytest.mark.slow) for c in COMMANDS])
 def test_a_terminal_without_utf8_gets_ascii(name: str, environment: dict[str, str], run: Path, tmp_path: Path) -> None:
     data = write_rows(tmp_path / "data", [{"file_name": "naïve.mp4", "task": "öffne die Tür", "reward": 3}])
     places = {"RUN": str(run), "RUN::oracle": f"{run}::oracle", "DATA": str(data)}
@@ -102,6 +103,7 @@ def test_characters_that_an_encoding_has_stay_as_they_are() -> None:
 WITHOUT_LOCKS = "import sys; sys.modules['fcntl'] = None; from rewardlab.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "words", [["--version"], ["list", "models"], ["show", "jpeg"], ["data", "check", "sample"], ["report", "RUN"]]
 )

@@ -39,6 +39,7 @@ def asked(folder: Path) -> Counter[str]:
     return Counter((folder / "asked").read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_an_episode_that_kills_its_worker_twice_is_refused_and_costs_no_other(tmp_path: Path) -> None:
     data = write_demos(tmp_path / "data", (48, POISONED, 56))
     made = make_counterfactuals(data, tmp_path, PROCESSES)

@@ -15,6 +15,7 @@ from rewardlab.data import DATASETS, open_dataset
 from rewardlab.worlds import open_world
 from rewardlab.worlds.metaworld.graded_commands import level_of_command, until
 
+pytestmark = pytest.mark.slow
 IN_PROCESS = Execution(engine="local", quiet=True)
 
 TASKS = ("drawer-close", "push", "coffee-push", "window-open", "button-press")

@@ -50,7 +50,9 @@ CHANGES: dict[str, Callable[[Frames], tuple[Frames, int]]] = {
 }
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize(
+    "change", [c if c == "another size" else pytest.param(c, marks=pytest.mark.slow) for c in CHANGES]
+)
 def test_a_copy_is_found_in_the_training_set(change: str, tmp_path: Path) -> None:
     rows = []
     for number, episode in enumerate(sample()):
@@ -66,6 +68,7 @@ def test_a_copy_is_found_in_the_training_set(change: str, tmp_path: Path) -> Non
     assert episodes_to_leave_out(copies) == set(CLIPS)
 
 
+@pytest.mark.slow
 def test_different_clips_are_no_copies_even_of_the_same_scene(tmp_path: Path) -> None:
     episodes = open_dataset("sample").episodes
     assert find_duplicates(episodes, None, tmp_path, ordered_map=map)["copies"] == []

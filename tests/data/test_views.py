@@ -176,6 +176,7 @@ def small(data: str, name: str) -> Episode:
     return replace(episode, clip=hold_frames(episode.clip, np.unique(episode.clip.order)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, each in PERTURBATIONS.items() if not each.uses_world])
 def test_every_perturbation_does_the_same_to_a_view_as_to_the_first(name: str) -> None:
     """The second view shows the very frames of the first, so it must come out as the first does."""
@@ -253,6 +254,7 @@ def test_a_run_decodes_a_view_for_the_models_that_read_it_alone(filmed_twice: Pa
         assert rewardlab.score(model, blind, episode.instruction) == alone  # not one frame of the view is asked for
 
 
+@pytest.mark.slow
 def test_a_model_in_a_process_of_its_own_gets_the_views(
     filmed_twice: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,6 +39,7 @@ def honest(call: Call) -> None:
     return call.say("ANSWER: 0" if call.task == TASKS[1] else "ANSWER: 3")
 
 
+@pytest.mark.slow
 def test_a_benchmark_shows_hidden_ends_too_and_measures_recall_and_false_abstentions(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

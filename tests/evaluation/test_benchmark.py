@@ -253,6 +253,7 @@ def test_counters_of_moving_pixels_stand_beside_the_table_of_the_protocol(benchm
     assert {c.control for c in run.summary.controls if c.model == "constant:2"} >= {"motion", "end-motion"}
 
 
+@pytest.mark.slow
 def test_grounding_asks_about_other_instructions_and_changes_no_number_of_the_protocol(tmp_path: Path) -> None:
     plain = benchmark(Path("sample"), tmp_path / "plain", "constant", limit=12)
     run = benchmark(Path("sample"), tmp_path / "run", "constant", limit=12, grounding=True)

@@ -16,6 +16,8 @@ from rewardlab.reporting.report import write_report
 from tests.models.loopback import Call, chat_server
 from tests.narrowing import known
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -39,6 +39,7 @@ def test_a_terminal_shows_each_step_in_turn_and_only_the_end_stays(
     assert "\x1b[2K" in text.partition("report: ")[0]  # what was waited for is wiped away
 
 
+@pytest.mark.slow
 def test_a_quiet_run_in_a_terminal_shows_no_loading(
     tiny_data: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:

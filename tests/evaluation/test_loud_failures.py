@@ -33,6 +33,7 @@ def on_a_terminal(command: list[str], environment: dict[str, str]) -> tuple[int,
     return code, " ".join(shown.decode().split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("limit", "batch", "workers"), [("5", "2", "2"), ("7", "8", "1")])
 def test_a_model_that_always_raises_is_asked_about_few_cells_and_named(
     tiny_data: Path, tmp_path: Path, limit: str, batch: str, workers: str

@@ -120,6 +120,7 @@ def test_the_shipped_clips_have_pairs_with_circles_to_find(data: str) -> None:
     assert sum(pair.preferred != "tie" for pair in pairs) == different
 
 
+@pytest.mark.slow
 def test_scores_order_the_pairs_as_their_levels_say(tmp_path: Path) -> None:
     run = bench("sample", tmp_path / "run", "motion", "length", preferences=30)
     found, trials = stored(run), run.trials()

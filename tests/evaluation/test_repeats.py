@@ -44,6 +44,7 @@ def columns(run: Run, *, repeats: bool = False) -> list[dict[str, Any]]:
     return run.trials(repeats=repeats).records(("id", "model", "episode", "perturbation", "level", "repeat"))
 
 
+@pytest.mark.slow
 def test_repeats_ask_anew_and_leave_the_trials_and_every_number_as_they_are(tiny_data: Path, tmp_path: Path) -> None:
     questions = CONDITIONS * len(ROWS)
     with chat_server(wavering) as server:
@@ -116,6 +117,7 @@ def test_a_drop_below_the_noise_floor_is_no_drop(tiny_data: Path, tmp_path: Path
     assert "so this is no drop" in " ".join(drop_lines(summary))
 
 
+@pytest.mark.slow
 def test_models_that_are_compared_differ_by_more_than_their_noise_or_not_at_all(
     tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_a_success_is_worth_less_under_the_instruction_of_another_task(
     assert levels(pocket, swapped).mean() < levels(pocket, done).mean() - 0.8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_batches_cores_and_the_token_cache_change_nothing(
     clips: list[Episode], threads: str, monkeypatch: pytest.MonkeyPatch

@@ -93,6 +93,7 @@ def test_a_shipped_int8_graph_answers_nearly_like_float32(
     assert_close(WEIGHTS / name, clips, in_float32(name))
 
 
+@pytest.mark.slow
 def test_in_int8_batches_streams_and_the_cache_change_nothing(stem: Path, clips: list[Episode]) -> None:
     together = as_scores(open_forced(stem, "1").score(clips[:3]))
     alone = open_forced(stem, "1")

@@ -126,6 +126,7 @@ def test_each_protocol_reads_its_own_answer_out_of_the_same_model() -> None:
         assert logits.level == pytest.approx(np.array(logits.probabilities) @ [1, 2, 3, 4, 5]) and logits.raw is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_it_goes_through_a_stress_test(
     package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, protocol: str

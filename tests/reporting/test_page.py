@@ -121,6 +121,7 @@ def test_dark_mode_follows_the_system_and_the_reader(browser: Browser, run: Run)
     context.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_page_has_no_serious_accessibility_findings(
     browser: Browser, run: Run, tmp_path: Path, scheme: Scheme
@@ -159,6 +160,7 @@ def test_the_page_says_what_it_was_made_with(run: Run) -> None:
         assert f"{name} {version}" in html
 
 
+@pytest.mark.slow
 def test_the_report_also_comes_as_figures_numbers_and_a_card(run: Run, tmp_path: Path) -> None:
     write_report([run], tmp_path / "none.html")
     assert not list((tmp_path / "none").glob("*.svg")) and (tmp_path / "none" / "card.md").exists()
@@ -210,6 +212,7 @@ def test_what_stands_in_the_way_of_a_report_is_said_before_anything_is_written(r
     assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder.html"]
 
 
+@pytest.mark.slow
 def test_runs_stand_side_by_side_and_a_model_in_both_carries_its_run(tiny_data: Path, tmp_path: Path) -> None:
     some: dict[str, Any] = {"perturbations": ("gaussian_noise",), "severities": (4,)}
     one = rewardlab.stress("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "one", **some)

@@ -121,6 +121,7 @@ def test_a_worker_that_crashes_costs_its_training_run_and_no_other(
     assert StudyFolder(out).result(tiny_plan(rewards=rewards).training_runs()[1]).read_bytes() == finished
 
 
+@pytest.mark.slow
 def test_a_study_that_is_stopped_has_a_record_of_what_is_finished(tmp_path: Path) -> None:
     plan, out = write_plan(tmp_path / "plan.toml", rewards=["true", "constant:3"]), tmp_path / "out"
     with pytest.raises(KeyboardInterrupt):

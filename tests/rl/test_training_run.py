@@ -46,6 +46,7 @@ def test_a_stepped_rollout_is_the_simulated_one() -> None:
     assert stepped.trajectory().readings == expected.readings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["dsrl", "dsrl-na"])
 def test_a_stopped_training_run_resumes_to_the_very_same_policy(folder: StudyFolder, algorithm: Algorithm) -> None:
     run = replace(RUN, algorithm=algorithm)
@@ -87,6 +88,7 @@ def test_steering_finds_the_noise_whose_action_pays(algorithm: Algorithm) -> Non
     assert np.abs(chosen.choices).max() <= policy.settings.magnitude
 
 
+@pytest.mark.slow
 def test_the_noise_critic_agrees_with_the_action_critic_through_the_policy() -> None:
     policy, rng = _toy_policy("dsrl-na"), np.random.default_rng(1)
     nothing = simulate("reach", 0, 1, lambda _state: np.zeros(4))

@@ -101,6 +101,7 @@ def opened_page(browser: Browser, client: httpx2.Client, scheme: str = "light") 
     return page, complaints
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_a_session_is_tried_on_a_narrow_screen(browser: Browser, client: httpx2.Client, scheme: str) -> None:
     page, complaints = opened_page(browser, client, scheme)

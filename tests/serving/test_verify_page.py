@@ -172,6 +172,7 @@ def test_why_and_when_it_failed_is_chosen_by_keys_shown_where_it_is_known_and_ex
     assert failures == {2: FailureEvent("collision"), 3: FailureEvent("dropped", 2), 5: None}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("light", 1280), ("dark", 390)])
 def test_axe_finds_nothing_in_either_scheme_and_nothing_is_pushed_off_a_phone(
     browser: Browser, tmp_path: Path, scheme: Scheme, width: int
@@ -205,6 +206,7 @@ def judge_until_it_dies(url: str, name: str, acknowledged: list[str]) -> None:
             acknowledged.append(given["request"])
 
 
+@pytest.mark.slow
 def test_a_server_killed_while_people_click_loses_no_acknowledged_verdict(browser: Browser, tmp_path: Path) -> None:
     data, acknowledged = judged_data(tmp_path / "data", 5_000), [list[str](), list[str]()]
     with socket.create_server(("127.0.0.1", 0)) as free:

@@ -96,6 +96,7 @@ def tick(page: Page, *names: str) -> None:
         page.get_by_role("checkbox", name=f"select {name}", exact=True).check()
 
 
+@pytest.mark.slow
 def test_the_list_has_the_numbers_of_each_run_filters_sorts_and_opens_reports(browser: Browser, runs: Path) -> None:
     with served(runs) as url:
         page = opened(browser, url)

@@ -258,6 +258,7 @@ def test_training_makes_rewards_agree_with_progress(tiny_plan: ObjectiveSettings
     assert found["robustness_auc"] is None
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("comparison")
 def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectiveSettings) -> None:
     table = clips_of(tiny_plan)
@@ -414,6 +415,7 @@ def test_every_objective_has_the_same_tuning_budget(tiny_plan: ObjectiveSettings
         settings_to_try(name_objective("triplet?margin=1"), replace(tiny_plan, tuning=8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["clip", "siglip"])
 @pytest.mark.usefixtures("trained")
 def test_clip_and_siglip_are_trained_by_lora_and_merged(

@@ -102,7 +102,7 @@ def bases(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return saved
 
 
-@pytest.fixture(scope="module", params=KINDS)
+@pytest.fixture(scope="module", params=["qwen3_vl", pytest.param("llava", marks=pytest.mark.slow)])
 def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

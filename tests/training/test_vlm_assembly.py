@@ -166,6 +166,7 @@ def first_logits(model: Any, tokenizer: Any, text: str) -> Any:
         return model(**tokenizer(text, return_tensors="pt", add_special_tokens=False)).logits[0, -1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "pool"), [*((kind, 1) for kind in TOWERS), ("dinov2", 2), ("siglip", 3)])
 def test_every_kind_of_tower_becomes_a_model_that_scores(kind: str, pool: int, llama: Path, tmp_path: Path) -> None:
     tower = TOWERS[kind](tmp_path / kind)
@@ -281,6 +282,7 @@ def test_a_gguf_file_becomes_the_same_model_as_its_folder(assembled: Path, dinov
     assert 1 <= score.level <= 5
 
 
+@pytest.mark.slow
 def test_converted_dinov2_gives_the_features_that_it_gave(tmp_path: Path) -> None:
     import torch
 

@@ -80,6 +80,7 @@ def test_collected_rows_carry_cause_and_frame_of_the_video(tmp_path: Path) -> No
     }
 
 
+@pytest.mark.slow
 def test_meta_world_states_what_it_knows_of_how_a_rollout_was_made_and_other_where_it_does_not() -> None:
     def rollout(quality: str, task: str = "pick-place", limit: float = 0.5) -> FailureEvent | None:
         left: list[int] = []

@@ -129,6 +129,7 @@ def test_thicker_and_thinner_links_differ_and_leave_nothing_behind(drawer: Traje
         assert blue[0] < blue[1] < blue[2]
 
 
+@pytest.mark.slow
 def test_it_goes_with_the_other_edits(drawer: Trajectory) -> None:
     panda = render_rollout(drawer, STEPS, VIEW, [PANDA])
     for change in (

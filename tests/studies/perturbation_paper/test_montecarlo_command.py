@@ -32,6 +32,7 @@ def small(tmp_path_factory: pytest.TempPathFactory) -> tuple[MonteCarloOutput, R
     return made, made.run
 
 
+@pytest.mark.slow
 def test_every_table_and_figure_of_the_paper_is_written(tmp_path: Path) -> None:
     made = study_montecarlo(out=tmp_path, trials=False)
     names = {path.name for path in tmp_path.iterdir()}
