@@ -29,7 +29,8 @@ EPISODES = {"seen": 5, "unseen": 15, "tabletop": 5}  # of a task; tasks that nee
 COUNTS = ("100", "20", "12")  # rollouts, near misses and checks of a task that the VLMs learn from
 DROID_CLIPS = 200
 PERTURBATIONS = "random:visual,random:semantic,random:temporal,random:domain,instruction_swap"
-STEPS = ("rollouts", "assemble", "captions", "levels", "pair", "collect", "data", "stress", "keep", "study")
+POCKETS = ("--rollouts", "100", "--near-misses", "20", "--val-rollouts", "12", "--tabletop", "0", "--steps", "1000")
+STEPS = ("rollouts", "assemble", "captions", "levels", "pair", "pockets", "collect", "data", "stress", "keep", "study")
 Command = Sequence[str]
 
 
@@ -92,6 +93,10 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
         seeds = ("--seeds", ",".join(map(str, SEEDS)))
         yield rewardlab("train", "objective", "ordinal", "--backbone", backbone, *seeds, "--fold", str(FOLD),
                         "--perturbations", "none", "--out", pair)  # fmt: skip
+    if step == "pockets":
+        for seed in SEEDS:
+            yield rewardlab("train", "pocket", "--variants", "pocket,pocket-plain", "--folds", str(FOLD), *POCKETS,
+                            "--seed", str(seed), "--out", str(work / f"pockets-{seed}"))  # fmt: skip
     if step == "collect":
         held_out = unseen_tasks(FOLD)
         precise = [task for task in PROGRESS_SPECS if group_of(task) in PRECISE]
@@ -114,10 +119,13 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
     if step == "keep":
         yield python(HERE / "keep_trials.py", str(work / "run"), str(options.keep / "run"))
     if step == "study":
-        roles = [f"{role}={role}-{seed}" for role in ("general", "tuned", "ensemble") for seed in SEEDS]
-        flags = [word for role in roles for word in ("--roles", role)]
-        yield rewardlab("study", "perturbation", str(options.keep / "run"), str(options.keep), "--fold", str(FOLD),
-                        *flags)  # fmt: skip
+        vlms = {"general": "general", "tuned": "tuned", "ensemble": "ensemble"}
+        pockets = {"general": "trained-plain", "tuned": "trained-perturbed"}
+        for arms, out in ((vlms, options.keep), (pockets, options.keep / "pockets")):
+            roles = [f"{role}={arm}-{seed}" for role, arm in arms.items() for seed in SEEDS]
+            flags = [word for role in roles for word in ("--roles", role)]
+            yield rewardlab("study", "perturbation", str(options.keep / "run"), str(out), "--fold", str(FOLD),
+                            *flags)  # fmt: skip
 
 
 def named_models(work: Path) -> dict[str, str]:
@@ -128,6 +136,8 @@ def named_models(work: Path) -> dict[str, str]:
         pair, vlm = f"contrastive:{folder}?levels={folder / 'levels.json'}", f"hf:{tuned(work, seed)}"
         found |= {f"general-{seed}": f"hf:{aligned(work, seed)}", f"tuned-{seed}": vlm, f"pair-{seed}": pair}
         found[f"ensemble-{seed}"] = f"ensemble:{vlm},{pair},pocket-large"
+        for name, variant in (("trained-plain", "pocket-plain"), ("trained-perturbed", "pocket")):
+            found[f"{name}-{seed}"] = f"pocket:{work / f'pockets-{seed}' / variant}-fold{FOLD}"
     first = f"blank:hf:{tuned(work, SEEDS[0])}"
     found |= {"blank": first, "text-only": f"{first}?text_only=yes"}
     return found | {name: name for name in ("pocket-large", "pocket", "pocket-plain")}
