@@ -1,10 +1,11 @@
 """How fast pocket scores: clips of 16 frames a second in batches, and milliseconds for one clip and for one frame.
 
-    python benchmarks/pocket_speed.py [--threads 2] [--model pocket | --model FOLDER/VARIANT]
+    python benchmarks/pocket_speed.py [--threads 2] [--model pocket | --model FOLDER/VARIANT] [--device cuda]
 
 Every clip is new, so no frame comes from the cache. Float32, int8 (where the model has that graph) and the same network
 in torch take turns on the same clips with the same number of threads. Torch has no gradients, random weights and
-frames of the network's size and number (needs rewardlab[train]). A ratio is the time of torch over that of ours.
+frames of the network's size and number (needs rewardlab[train]). On a GPU there is float32 alone. A ratio is the time
+of torch over that of ours.
 """
 
 import argparse
@@ -18,6 +19,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--threads", type=int, default=2)
 parser.add_argument("--model", default="pocket")
 parser.add_argument("--clips", type=int, default=64)
+parser.add_argument("--device", default="cpu")
 arguments = parser.parse_args()
 os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
 
@@ -63,14 +65,15 @@ def torch_forward(size: int) -> Work:
     torch.set_num_threads(arguments.threads)
     large = network_config("pocket-large", LARGE_SIDE)
     config = large if size == LARGE_SIDE else NetworkConfig(size)
-    network = PocketNetwork(config, Dinov2() if config.dinov2 else None).eval()
+    network = PocketNetwork(config, Dinov2() if config.dinov2 else None).eval().to(arguments.device)
     words = len(load_word_pieces(WORD_VECTORS).pieces(INSTRUCTION))
 
     def work(episodes: list[Episode]) -> None:
         for batch in batches(episodes):
             frames = torch.zeros((len(batch), config.frames, size, size, 3), dtype=torch.uint8)
+            text = torch.zeros(len(batch), words, WORD_VECTOR_WIDTH), torch.ones(len(batch), words)
             with torch.inference_mode():
-                network(frames, torch.zeros(len(batch), words, WORD_VECTOR_WIDTH), torch.ones(len(batch), words))
+                network(*(each.to(arguments.device) for each in (frames, *text))).levels.cpu()
 
     return work
 
@@ -111,16 +114,18 @@ def open_in(stem: Path, forced: str) -> PocketRewardModel:
 
 def main() -> None:
     stem = Path(arguments.model) if "/" in arguments.model else WEIGHTS / arguments.model
-    chosen = choose_precision(stem)
-    models = {"float32": open_in(stem, "0")}
-    if int8_image_encoder(stem).exists():
+    on_gpu = arguments.device != "cpu"
+    chosen = "float32" if on_gpu else choose_precision(stem)
+    models = {"float32": open_pocket(stem, "float32", arguments.device) if on_gpu else open_in(stem, "0")}
+    if int8_image_encoder(stem).exists() and not on_gpu:
         models["int8"] = open_in(stem, "1")
     rival = torch_forward(models["float32"].settings.size)
     works = {name: scoring(model) for name, model in models.items()} | {"torch": rival}
     for work in works.values():
         work(clips(99)[:BATCH])
     times = best_in_turns(works)
-    print(f"{arguments.model}, {arguments.threads} threads, {arguments.clips} clips of 16 frames, {BATCH} a batch")
+    where = f"{arguments.device}, {arguments.threads} threads"
+    print(f"{arguments.model}, {where}, {arguments.clips} clips of 16 frames, {BATCH} a batch")
     for name, found in times.items():
         print(f"{name}: {arguments.clips / found:.1f} clips/s, ratio to torch {times['torch'] / found:.2f}")
     for name, model in models.items():
