@@ -27,18 +27,16 @@ Written by `python docs/make_architecture.py` from the imports of the code; do n
 
 ![packages of rewardlab, and who imports whom](architecture.svg)
 
-Each box imports only from boxes below it, and boxes of one row never in a circle. Thicker lines stand for more imports.
+Each box imports only from boxes below it, and boxes of one row never in a circle.
 """
 
 
 @dataclass(frozen=True)
 class Package:
-    """A package or module right below rewardlab: its layer (0 is the top), what it says it is, and how large it is."""
+    """A package or module right below rewardlab, and the first line of its docstring."""
 
     name: str
-    layer: int
     summary: str
-    modules: tuple[str, ...]
 
 
 def layers() -> list[list[str]]:
@@ -48,16 +46,13 @@ def layers() -> list[list[str]]:
 
 
 def packages() -> list[Package]:
-    """Return every package with its modules."""
-    return [_package(name, number) for number, row in enumerate(layers()) for name in row]
+    """Return every package, from the top layer down."""
+    names = [name for row in layers() for name in row]
+    return [Package(name, summary_of(_front(SOURCE / name))) for name in names]
 
 
-def _package(name: str, layer: int) -> Package:
-    folder = SOURCE / name
-    paths = sorted(folder.rglob("*.py")) if folder.is_dir() else [SOURCE / f"{name}.py"]
-    front = folder / "__init__.py" if folder.is_dir() else paths[0]
-    modules = tuple(str(path.relative_to(SOURCE)) for path in paths)
-    return Package(name, layer, summary_of(front), modules)
+def _front(folder: Path) -> Path:
+    return folder / "__init__.py" if folder.is_dir() else folder.with_suffix(".py")
 
 
 def summary_of(path: Path) -> str:
@@ -65,25 +60,24 @@ def summary_of(path: Path) -> str:
     return (ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or "").split("\n")[0]
 
 
-def imports() -> dict[tuple[str, str], int]:
-    """Return how many imports of modules go from one package to another."""
+def imports() -> set[tuple[str, str]]:
+    """Return the pairs of packages of which the first imports from the second."""
     graph = grimp.build_graph("rewardlab", cache_dir=None)
-    found: dict[tuple[str, str], int] = {}
+    found = set()
     for importer in graph.modules:
         for imported in graph.find_modules_directly_imported_by(importer):
             pair = tuple(name.split(".")[1] for name in (importer, imported) if "." in name)
             if len(pair) == 2 and pair[0] != pair[1] and "__main__" not in pair:
-                found[pair[0], pair[1]] = found.get((pair[0], pair[1]), 0) + 1
+                found.add((pair[0], pair[1]))
     return found
 
 
 def page() -> str:
-    """Return the page: what each package is for, how large it is, and which others it imports."""
-    edges, lines = imports(), [HEAD, "| package | what it is | files | imports |", "|---|---|---|---|"]
+    """Return the page: what each package is for, and which others it imports."""
+    edges, lines = imports(), [HEAD, "| package | what it is | imports |", "|---|---|---|"]
     for package in packages():
-        targets = sorted(((n, target) for (source, target), n in edges.items() if source == package.name), reverse=True)
-        named = ", ".join(f"{target} {count}" for count, target in targets)
-        lines.append(f"| `{package.name}` | {package.summary} | {len(package.modules)} | {named} |")
+        named = ", ".join(f"`{other.name}`" for other in packages() if (package.name, other.name) in edges)
+        lines.append(f"| `{package.name}` | {package.summary} | {named} |")
     return "\n".join(lines) + "\n"
 
 
@@ -100,26 +94,23 @@ def picture() -> Figure:
         for number, row in enumerate(rows)
         for place, name in enumerate(row)
     }
-    for (source, target), count in sorted(imports().items()):
+    for source, target in sorted(imports()):
         if source in places and target in places:
-            axes.add_patch(_arrow(places[source], places[target], count))
-    for package in packages():
-        x, y = places[package.name]
+            axes.add_patch(_arrow(places[source], places[target]))
+    for name, (x, y) in places.items():
         axes.add_patch(FancyBboxPatch((x - 0.075, y - 0.2), 0.15, 0.4, boxstyle="round,pad=0.004,rounding_size=0.012",
                                       facecolor="#eef3f8", edgecolor="#30506e", mutation_aspect=5))  # fmt: skip
-        axes.text(x, y + 0.05, package.name, ha="center", va="center", fontsize=11, fontweight="bold")
-        size = f"{len(package.modules)} module{'s' * (len(package.modules) > 1)}"
-        axes.text(x, y - 0.1, size, ha="center", va="center", fontsize=8, color="#59626d")
+        axes.text(x, y, name, ha="center", va="center", fontsize=11, fontweight="bold")
     return figure
 
 
-def _arrow(start: tuple[float, float], end: tuple[float, float], count: int) -> FancyArrowPatch:
+def _arrow(start: tuple[float, float], end: tuple[float, float]) -> FancyArrowPatch:
     return FancyArrowPatch(
         (start[0], start[1] - 0.2),
         (end[0], end[1] + 0.2),
         arrowstyle="-|>",
         mutation_scale=8,
-        linewidth=0.5 + min(count, 60) / 20,
+        linewidth=1,
         color="#7b93a8",
         alpha=0.55,
         connectionstyle="arc3,rad=0.04",

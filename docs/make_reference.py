@@ -27,6 +27,7 @@ from rewardlab.models import MODELS
 from rewardlab.perturbations import FAMILIES
 from rewardlab.perturbations.contract import Perturbation
 from rewardlab.reporting.contact_sheets import write_sheet
+from rewardlab.worlds.offscreen import backend
 
 REFERENCE = Path(__file__).parent / "reference"
 EPISODES = ["bridge_v2/9be3d357ea.mp4", "robometer_page/c82caf06d2.mp4", "robometer_page/de6206dc8b.mp4"]
@@ -241,6 +242,7 @@ PAGES = {
 
 
 def main() -> None:
+    backend()  # stops where nothing can render: the pictures of changed worlds would be missing without a word
     REFERENCE.mkdir(exist_ok=True)
     for name, page in PAGES.items():
         (REFERENCE / f"{name}.md").write_text(page())
