@@ -1,6 +1,7 @@
 """Severity curves: area, corruption error, last reliable severity."""
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -87,11 +88,13 @@ def severity_threshold(curve: Curve, least: float) -> int | None:
 
 def clusters_to_certify(least: float) -> int | None:
     """Return with how many clusters a model that is never wrong is certified at `least`; None where no number does."""
-    clusters = np.arange(2.0, _MOST_CLUSTERS)
-    right = np.ones_like(clusters)
-    bounds, _ = proportion_interval(right, right[:, None], clusters, clusters, confidence=BOTH_TAILS)
-    enough = clusters[bounds >= least]
-    return int(enough[0]) if len(enough) else None
+
+    def bound(count: int) -> float:
+        right, clusters = np.ones(1), np.array([float(count)])
+        return float(proportion_interval(right, right[:, None], clusters, clusters, confidence=BOTH_TAILS)[0][0])
+
+    enough = bisect_left(range(_MOST_CLUSTERS), least, lo=2, key=bound)  # the bound rises with the clusters
+    return enough if enough < _MOST_CLUSTERS else None
 
 
 def certified_threshold(right: Numbers, asked: Numbers, draws: Draws, least: float) -> CertifiedThreshold:
