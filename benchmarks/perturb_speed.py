@@ -66,6 +66,8 @@ def main() -> None:
     if options.as_rival:
         serve_rival(np.load(options.as_rival))
         return
+    import numba  # noqa: F401  # else the first second would go through NumPy
+
     if options.rival_venv:
         compare(install_rival(options.rival_venv), options.rounds)
     else:

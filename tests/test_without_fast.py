@@ -137,3 +137,17 @@ def test_perturbations_study_and_bootstrap_are_the_same_without_numba_and_scipy(
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(map(str, roots))}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == list(fingerprints())
+
+
+def test_numba_is_loaded_once_many_frames_have_gone_through_numpy() -> None:
+    pytest.importorskip("numba")
+    code = """
+import sys, numpy as np
+from rewardlab.core.episode import episode_from_frames
+from rewardlab.perturbations import PERTURBATIONS
+def change(*size): PERTURBATIONS["low_light"](episode_from_frames(np.full((*size, 3), 90, np.uint8), "go"), 4, 0)
+change(1, 8, 8)
+assert "numba" not in sys.modules
+while "numba" not in sys.modules: change(16, 500, 500)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=300)

@@ -1,8 +1,11 @@
 """Loops over numbers compiled to machine code where numba is installed (extra `fast`), and in NumPy where it is not.
 
-Both give the same bits, so that the identity of what they make does not tell them apart.
+Both give the same bits, so that the identity of what they make does not tell them apart, and a process may begin with
+one and go on with the other: loading numba takes about a second, which a short run does not get back.
 """
 
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, update_wrapper
@@ -10,17 +13,29 @@ from types import FunctionType
 from typing import Any, TypeVar, cast
 
 F = TypeVar("F", bound=Callable[..., object])
+_NUMPY_FIRST = 1.0  # seconds that a process spends in NumPy before it loads numba
+
+
+class _Spent:
+    """The seconds that this process has spent in NumPy, where numba could have been used."""
+
+    seconds = 0.0
 
 
 @dataclass(eq=False)  # not frozen: it takes over the name and docstring of the function
 class Compiled:
-    """A function that becomes machine code when it is first called, so that who never calls it never loads numba."""
+    """A function that becomes machine code once calls are many, so that who calls it rarely never loads numba."""
 
     function: FunctionType
     in_numpy: Callable[..., Any] | None
 
     def __call__(self, *arguments: Any) -> Any:
-        return self.chosen(*arguments)
+        if self.in_numpy is None or _Spent.seconds > _NUMPY_FIRST or "numba" in sys.modules:
+            return self.chosen(*arguments)
+        start = time.perf_counter()
+        result = self.in_numpy(*arguments)
+        _Spent.seconds += time.perf_counter() - start
+        return result
 
     @cached_property
     def chosen(self) -> Callable[..., Any]:
