@@ -6,14 +6,11 @@ import platform
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from threading import Thread
 from types import TracebackType
 from typing import Any
 
@@ -28,7 +25,6 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
-from rewardlab.core.trial_table import trial_schema
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
 from rewardlab.data.reading import draw_episodes, with_stage_questions, wordless_note
@@ -287,42 +283,20 @@ def score_jobs(
         try:
             if finished < total and plan.execution.engine != "ray":  # its machines may reach what this one does not
                 _require_servers(context, spending.budget.connect_seconds)
-            with _preloading(context, needless=plan.execution.engine == "local"):
-                for trials in run_jobs(jobs, spending, execution, plan.scoring):
-                    writer.add(trials)
-                    if trials:
-                        take(trials)
-                        wrong = [trial for trial in trials if trial.status == "failed" and not trial.info.abstained]
-                        failed += len(wrong)
-                        answered += sum(trial.model in paid for trial in trials)
-                        progress.step(progress.done + len(trials), note)
-                        if wrong and plan.scoring.fail_fast:
-                            raise StopRun(_first_failure(wrong[0]))
+            for trials in run_jobs(jobs, spending, execution, plan.scoring):
+                writer.add(trials)
+                if trials:
+                    take(trials)
+                    wrong = [trial for trial in trials if trial.status == "failed" and not trial.info.abstained]
+                    failed += len(wrong)
+                    answered += sum(trial.model in paid for trial in trials)
+                    progress.step(progress.done + len(trials), note)
+                    if wrong and plan.scoring.fail_fast:
+                        raise StopRun(_first_failure(wrong[0]))
         except (KeyboardInterrupt, StopRun) as stop:
             why = f": {stop}" if isinstance(stop, StopRun) else ""
             found = f"stopped with {progress.done:,} of {total:,} trials in {run.place}{why}"
             raise stopped(stop, found) from None
-
-
-@contextmanager
-def _preloading(context: ScoringContext, *, needless: bool) -> Iterator[None]:
-    """Import in a thread what this process needs after scoring, while it only waits for its workers."""
-    drawn = any(perturbation.category == "visual" for perturbation in context.perturbations.values())
-
-    def load() -> None:
-        trial_schema().empty_table()  # pyarrow loads pandas for this, where that is installed
-        if drawn:  # for the pictures of the report
-            with suppress(ImportError):
-                import_module("numba")
-
-    thread = Thread(target=load, daemon=True)
-    if not needless:
-        thread.start()
-    try:
-        yield
-    finally:
-        if not needless:
-            thread.join()
 
 
 def _require_servers(context: ScoringContext, seconds: float) -> None:
