@@ -13,7 +13,6 @@ from rewardlab.perturbations.codecs import psnr
 from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
 from rewardlab.perturbations.guards import colours_in, goal_region, segment_motion, static_background
 from rewardlab.perturbations.visual.lighting import black_body_rgb
-from rewardlab.testing import check_perturbation
 
 CAMERA = (
     "camera_move",
@@ -68,11 +67,6 @@ def clips() -> list[Episode]:
     chosen = [episodes[i] for i in (11, 16, 8, 47)]
     shown = [show_only(e, np.linspace(0, len(e.clip) - 1, 8).astype(np.int64)) for e in chosen]
     return [replace(with_frames(e, e.frames), instruction="do the task") for e in shown]
-
-
-@pytest.mark.parametrize("name", BY_NAME)
-def test_keeps_the_contract_on_real_clips(name: str, clips: list[Episode]) -> None:
-    check_perturbation(BY_NAME[name], clips[:2])
 
 
 @pytest.mark.slow
@@ -297,12 +291,3 @@ def test_writing_grows_with_severity_and_stays_off_the_goal() -> None:
 def test_a_squeezed_picture_stands_between_black_bars() -> None:
     changed = after("aspect_squeeze", episode_from_frames(np.full((1, 10, 20, 3), 90, np.uint8), "do it"))
     assert changed[0, 5, :, 0].tolist() == [0] * 5 + [90] * 10 + [0] * 5
-
-
-@pytest.mark.parametrize("name", BY_NAME)
-@pytest.mark.parametrize("shape", [(1, 4, 4), (2, 4, 4), (5, 33, 17), (3, 1, 1), (2, 540, 960)])
-def test_odd_clips_work_or_say_why_not(name: str, shape: tuple[int, int, int]) -> None:
-    frames = np.repeat(stage(*shape)[..., :1], 3, axis=-1)  # grey, too
-    for severity in (1, 4):
-        change = attempt(BY_NAME[name], episode_from_frames(frames, "move the thing"), severity)
-        assert len(change) > 20 if isinstance(change, str) else change.episode.frames.shape == frames.shape

@@ -149,6 +149,7 @@ WORDS = (
 )
 
 
+@pytest.mark.slow
 @EVERY_ENTRY
 @settings(max_examples=40, deadline=None, derandomize=True)
 @given(words=st.lists(st.sampled_from(WORDS), min_size=1, max_size=9))
