@@ -50,6 +50,7 @@ def test_every_section_has_one_example_that_is_one_file(mylab: Path) -> None:
     assert {path.name for path in mylab.glob("*.py")} == {"__init__.py", *FILES.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mylab")
 def test_the_perturbation(tiny_data: Path, tmp_path: Path) -> None:
     name = "mylab.lights:dim_lights"
@@ -59,6 +60,7 @@ def test_the_perturbation(tiny_data: Path, tmp_path: Path) -> None:
     check_perturbation(import_module("mylab.lights").dim_lights, rewardlab.open_dataset(tiny_data).episodes)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mylab")
 def test_the_model(tiny_data: Path, tmp_path: Path) -> None:
     run = rewardlab.stress(
@@ -97,6 +99,7 @@ def test_the_metric(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert "median error" in page_of(run)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("mylab")
 def test_the_reader(tmp_path: Path) -> None:
     for task in ("lift_the_cup", "open_the_drawer"):

@@ -157,6 +157,7 @@ def built() -> Path:
     return ROOT / "build" / "site"
 
 
+@pytest.mark.slow
 def test_the_site_loads_nothing_from_elsewhere(built: Path) -> None:
     loads = re.compile(r"<(?:script|img|link|iframe)\b[^>]*?\s(?:src|href)=\"?(?:https?:)?//[^>]*>")
     pages = {page.name: loads.findall(page.read_text(encoding="utf-8")) for page in built.rglob("*.html")}

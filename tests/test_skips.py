@@ -11,6 +11,7 @@ ROOT = Path(__file__).parents[1]
 BROWSER = "tests/serving/test_live_page.py::test_a_streamed_session_is_drawn_with_its_curve_and_uncertainty"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no apt-get")
 @pytest.mark.parametrize(("ci", "code", "counted"), [("", 0, "SKIPPED [1]"), ("true", 1, "ERROR tests/")])
 def test_a_test_that_finds_no_browser_is_skipped_here_and_fails_in_ci(ci: str, code: int, counted: str) -> None:

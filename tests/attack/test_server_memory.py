@@ -96,6 +96,7 @@ def test_a_file_that_is_named_often_is_counted_each_time(client: httpx2.Client, 
     wait_until_nothing_is_held(client)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", ["/v1/score", "/v1/batch", "/v1/sessions", "/evaluate_batch"])
 @pytest.mark.parametrize("item", [b"[]", b"{}", b'"ab"', b"[[[]]]", b"300"])
 def test_json_is_counted_as_what_it_becomes(client: httpx2.Client, path: str, item: bytes) -> None:

@@ -113,6 +113,7 @@ def test_gates_failures_junit_and_json_go_by_short_names(
         assert "nobody/coverage>=0.9': the run evaluates " in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_compare_takes_any_name_of_a_model_and_tells_by_the_short_one(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

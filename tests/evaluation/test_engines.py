@@ -129,6 +129,7 @@ def engine_settings(name: str, request: pytest.FixtureRequest) -> dict[str, Any]
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("lab")
 def test_the_command_itself_gives_the_trials_of_the_processes_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
     settings = MIXED | {"models": ("length", "enginelab:Wordy")}

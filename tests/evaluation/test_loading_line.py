@@ -47,6 +47,7 @@ def test_a_quiet_run_in_a_terminal_shows_no_loading(
     assert code == 0 and not any(step in shown.decode() for step in STEPS)
 
 
+@pytest.mark.slow
 def test_a_log_file_gets_no_line_that_renews_itself(
     tiny_data: Path, tmp_path: Path, environment: dict[str, str]
 ) -> None:

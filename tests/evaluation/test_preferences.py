@@ -256,6 +256,7 @@ def test_the_command_takes_the_number_of_pairs(
     assert "4 pairs of different true levels" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     find_spec("torch") is None or find_spec("transformers") is None, reason="torch and transformers: extra hf"
 )

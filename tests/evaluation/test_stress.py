@@ -498,6 +498,7 @@ def test_an_odd_answer_is_a_failure_with_its_reason(answer: str, reason: str) ->
     assert isinstance(made, Failure) and reason in made.reason
 
 
+@pytest.mark.slow
 def test_odd_text_and_odd_numbers_in_an_answer_are_kept_as_plain_ones(tiny_data: Path, tmp_path: Path) -> None:
     class Odd:
         def score(self, episodes: Sequence[Episode]) -> list[Answer]:
@@ -603,6 +604,7 @@ def test_the_page_of_an_unfinished_run_says_so(tiny_data: Path, tmp_path: Path) 
     assert "Every trial was scored" not in html
 
 
+@pytest.mark.slow
 def test_a_video_too_large_to_be_decoded_for_all_cells_at_once_gives_the_same_trials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def within_source(name: str, episodes: Sequence[Episode]) -> float:
     return float(np.mean(right))
 
 
+@pytest.mark.slow
 def test_counting_moving_pixels_tells_many_real_successes_from_failures() -> None:
     episodes = [sample_frames(episode, frame_policy("uniform:16")) for episode in open_dataset("sample").episodes]
     found = {name: within_source(name, episodes) for name in PIXEL_CONTROLS}

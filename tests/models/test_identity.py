@@ -133,6 +133,7 @@ class Wordy:
 ASK = "from {module} import Wordy; from rewardlab.models import name_model; print(name_model({what}).fingerprint)"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", ["Wordy(3.0)", "'{module}:Wordy?level=3'"])
 def test_code_from_outside_is_the_same_in_two_processes_and_at_two_paths(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str

@@ -254,7 +254,7 @@ def odd_frames() -> dict[str, Frames]:
         "wide": base[:, :6],
         "thin": base[:2, :, :5],
         "one pixel": base[:3, :1, :1],
-        "full size": np.stack([cv2.resize(f, (960, 540)) for f in base[:2]]),
+        "full size": np.stack([cv2.resize(f, (640, 480)) for f in base[:2]]),
     }
 
 

@@ -32,6 +32,7 @@ def squared_error(trials):
 '''
 
 
+@pytest.mark.slow
 def test_a_new_metric_is_on_the_page_with_its_interval_where_it_declares(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -123,6 +123,7 @@ def test_a_card_says_what_the_model_was_trained_on(
     assert ("not of unseen data" in card) == ("among them:" in card)
 
 
+@pytest.mark.slow
 def test_models_that_ship_state_what_they_were_trained_on(tiny_data: Path, tmp_path: Path) -> None:
     assert name_model("pocket").trained_on == ("Meta-World", "tabletop", "DROID")
     assert name_model("pocket-plain").trained_on == ("Meta-World",)
@@ -138,6 +139,7 @@ def test_models_that_ship_state_what_they_were_trained_on(tiny_data: Path, tmp_p
     assert stated == {"pocket": ("Meta-World", "tabletop", "DROID")}
 
 
+@pytest.mark.slow
 def test_of_several_models_one_is_named(tiny_data: Path, tmp_path: Path) -> None:
     few: dict[str, Any] = {
         "perturbations": "polite_filler",

@@ -65,6 +65,7 @@ def test_a_run_ends_with_one_table_its_page_and_the_next_command(
     assert max(map(len, lines[:-2])) <= 80
 
 
+@pytest.mark.slow
 def test_two_models_are_told_apart_by_the_change_under_which_only_one_breaks(
     tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -136,6 +137,7 @@ def test_long_model_strings_leave_room_for_the_numbers(
     assert "…" not in said  # no number is cut off
 
 
+@pytest.mark.slow
 def test_a_severity_at_which_a_constant_is_certified_too_is_marked(tiny_data: Path, tmp_path: Path) -> None:
     for least, said in (("0.1", True), ("0.9", False)):
         arguments = ["stress", "oracle", str(tiny_data), "--perturbations", "jpeg", "--severities", "1"]

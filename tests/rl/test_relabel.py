@@ -79,6 +79,7 @@ class Poisoned:
 """
 
 
+@pytest.mark.slow
 def test_an_episode_that_kills_the_model_has_no_numbers_and_nothing_is_asked_twice(
     tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

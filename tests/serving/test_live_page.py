@@ -27,6 +27,7 @@ def browser() -> Iterator[Browser]:
         yield browser
 
 
+@pytest.mark.slow
 def test_a_streamed_session_is_drawn_with_its_curve_and_uncertainty(browser: Browser) -> None:
     episode = open_dataset("sample-sim").episodes[0]
     frames = episode.frames[:24]

@@ -99,6 +99,7 @@ def _accepts(url: str) -> bool:
     return True
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGHUP"), reason="there is no SIGHUP here")
 def test_sighup_loads_the_model_again_and_a_broken_one_leaves_it_in_place(tmp_path: Path) -> None:
     from rewardlab.models.pocket import WEIGHTS, variant_files

@@ -129,6 +129,7 @@ def test_the_list_has_the_numbers_of_each_run_filters_sorts_and_opens_reports(br
         assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+@pytest.mark.slow
 def test_models_stand_side_by_side_with_their_differences_and_the_tests_of_compare(
     browser: Browser, runs: Path
 ) -> None:
@@ -204,6 +205,7 @@ def test_a_clip_its_curves_and_the_cursor_move_together(browser: Browser, runs: 
         expect(page.locator("#answers")).to_contain_text("true level")
 
 
+@pytest.mark.slow
 def test_a_dataset_that_a_run_names_is_opened_for_its_owner_only_and_curves_stay(browser: Browser, runs: Path) -> None:
     for allow_code in (False, True):
         with served(runs, allow_code=allow_code) as url:

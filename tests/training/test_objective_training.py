@@ -269,6 +269,7 @@ def test_every_part_is_split_by_task_and_clip(tiny_plan: ObjectiveSettings) -> N
     assert table.progress[0, -1] == pytest.approx(0.1) and table.pixels.shape[1:] == (FRAMES, SIDE, SIDE, 3)
 
 
+@pytest.mark.slow
 def test_a_counterfactual_row_goes_with_the_success_that_it_shows(
     tiny_plan: ObjectiveSettings, data: Path, tmp_path: Path
 ) -> None:
@@ -547,6 +548,7 @@ def constant(batch):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "says"),
     [

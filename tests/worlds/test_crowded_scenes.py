@@ -94,6 +94,7 @@ def test_another_look_repaints_the_things_of_the_task_alone_and_where_they_are(d
     assert all(look.moving != look.still for look in looks) and {look.moving for look in looks} == set(COLOURS)
 
 
+@pytest.mark.slow
 def test_collected_things_are_written_down_asked_for_and_rendered_again(tmp_path: Path) -> None:
     rewardlab.collect(
         "metaworld",

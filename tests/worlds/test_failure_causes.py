@@ -59,6 +59,7 @@ def test_the_state_of_a_tabletop_failure_is_where_it_happens() -> None:
         assert own[undone.failure.frame - 1] == 1 > own[undone.failure.frame]
 
 
+@pytest.mark.slow
 def test_collected_rows_carry_cause_and_frame_of_the_video(tmp_path: Path) -> None:
     rewardlab.collect(
         "tabletop", tasks=("put-in", "lift"), episodes=4, quality=("missed_grasp", "stop", "success", "idle"),

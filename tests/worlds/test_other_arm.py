@@ -192,6 +192,7 @@ def test_a_collection_says_which_arm_it_shows(tmp_path: Path) -> None:
     assert np.abs(again.astype(float) - episode.frames).mean() < 12
 
 
+@pytest.mark.slow
 def test_a_collection_films_the_recorded_arm_where_the_other_cannot_follow(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

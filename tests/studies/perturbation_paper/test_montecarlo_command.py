@@ -90,6 +90,7 @@ def test_success_accuracy_of_a_run_is_the_accuracy_of_the_study(tmp_path: Path) 
     assert abs(value - exact) < 4 * np.sqrt(exact * (1 - exact) / 400)
 
 
+@pytest.mark.slow
 def test_large_studies_keep_no_trials(tmp_path: Path) -> None:
     made = study_montecarlo(out=tmp_path, episodes=5001, severities=0)
     assert made.run is None
