@@ -7,10 +7,10 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -197,17 +197,17 @@ def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollou
     alone = all(len(views) == 1 for views in groups.values())
     if alone and any(_cameras(views) != cameras for views in groups.values()):
         cameras = (_UNNAMED,)  # each was filmed by one camera of its own
-    names: Counter[str] = Counter()
-    found = []
+    found: dict[str, Rollout] = {}
     for views in groups.values():
         same = len(views) == len(cameras) == 1 or _cameras(views) == cameras
         if not same or len(set(cameras)) < len(cameras) or len({len(view.clip) for view in views}) > 1:
             what = f"{rollout_name(views[0])} was not filmed by the cameras of the first rollout, or not for as long"
             raise PlanError(f"{what}; convert one camera by DATA@NAME")
-        name = _file_stem(views[0])
-        names[name] += 1
-        found.append(Rollout(name if names[name] == 1 else f"{name}-{names[name]}", tuple(views), cameras))
-    return found
+        stem = _file_stem(views[0])
+        names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        name = next(name for name in names if name not in found)
+        found[name] = Rollout(name, tuple(views), cameras)
+    return list(found.values())
 
 
 def _by_camera(episode: Episode) -> list[Episode]:
