@@ -95,6 +95,10 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
         ("macro_ma<=1", "did you mean macro_mae"),
         ("certified:visul>=1", "did you mean visual"),
         ("flip_rate:gaussian_nois<=1", "did you mean gaussian_noise"),
+        ("macro_mae@4<=5", "only a metric under changes has a severity"),
+        ("macro_mae:clean@4<=5", "only a metric under changes has a severity"),
+        ("certified:visual@4>=0", "only a metric under changes has a severity"),
+        ("coverage:visual>=0.6", "coverage is that of all trials"),
     ],
 )
 def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(

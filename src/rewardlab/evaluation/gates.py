@@ -68,6 +68,10 @@ def parse_gate(text: str) -> Gate:
         raise PlanError(f"{text!r} is no gate; {_EXAMPLE}")
     metric, group, severity = form["metric"], form["group"] or CLEAN, form["severity"]
     find({**METRICS, "certified": None, "coverage": None}, metric, "metric")
+    if severity is not None and (group == CLEAN or metric in ("certified", "coverage")):
+        raise PlanError(f"{text!r}: only a metric under changes has a severity; {_EXAMPLE}")
+    if metric == "coverage" and form["group"] is not None:
+        raise PlanError(f"{text!r}: coverage is that of all trials and takes no group; {_EXAMPLE}")
     if metric == "certified":
         find(dict.fromkeys(CATEGORIES), group, "category")
     elif ":" not in group and "+" not in group:
