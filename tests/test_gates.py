@@ -111,6 +111,25 @@ def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(
     assert not list(tmp_path.iterdir()) and words in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("more", [["--require", "no gate"], ["--junit", "j.xml"], ["--json"], ["--open"]])
+def test_results_of_a_whole_run_are_refused_with_a_shard(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["stress", "length", "sample", *FEW, "--shard", "1/2", *more]) == 2
+    assert f"a shard has no results for {more[0]}: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_gates_of_shards_are_checked_on_the_merged_run(tiny_data: Path, tmp_path: Path) -> None:
+    words = ["stress", "length", str(tiny_data), *FEW, "--no-controls", "-q"]
+    shards = [str(tmp_path / part) for part in ("1", "2")]
+    assert [main([*words, "--shard", f"{part[-1]}/2", "--out", part]) for part in shards] == [0, 0]
+    assert main(["runs", "merge", *shards, "--out", str(tmp_path / "whole")]) == 0
+    whole = [*words, "--out", str(tmp_path / "whole"), "--require"]
+    assert (main([*whole, "coverage>=1"]), main([*whole, "macro_mae<=0"])) == (0, 1)
+
+
 def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, tmp_path: Path) -> None:
     assert main(["stress", "length", str(tiny_data), *FEW, "--out", str(tmp_path / "run")]) == 0
     summary = load_summary(Run(tmp_path / "run"))

@@ -108,6 +108,13 @@ def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
     from rewardlab.reporting.terminal_summary import print_summary
 
     shard = call.keywords["sharding"].shard
+    of_whole = {"require": output.require, "junit": output.junit, "json": output.json, "open": output.open}
+    unused = [f"--{name}" for name, given in of_whole.items() if given]
+    if shard and unused:
+        raise PlanError(
+            f"a shard has no results for {', '.join(unused)}: `rewardlab runs merge` the shards, then give the same "
+            "command --out MERGED in place of --shard, which scores nothing again"
+        )
     if shard and not output.dry_run:
         _say(f"shard {shard}: {call().folder}; merge the shards with `rewardlab runs merge`")
         return 0
