@@ -87,6 +87,22 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
     assert error is not None and "<no>" in str(error.text)
 
 
+def test_a_junit_file_that_cannot_be_written_hides_no_result(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "failing.py").write_text("class Failing:\n    def score(self, episodes): raise ValueError('no')\n")
+    words = [str(tiny_data), *FEW, "--no-controls", "-q", "--junit", "file/j.xml"]
+    for more in ([], ["--json"]):
+        assert main(["stress", "length", *words, "--require", "macro_mae<=0", *more]) == 2
+        said = capsys.readouterr()
+        assert "macro_mae<=0" in said.out and said.err.startswith("rewardlab: cannot write file/j.xml: ")
+    assert main(["stress", "failing:Failing", *words, "--max-failures", "2"]) == 3
+    unwritten, failed = capsys.readouterr().err.splitlines()[-2:]
+    assert "cannot write file/j.xml" in unwritten and "failing:Failing all failed" in failed
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
