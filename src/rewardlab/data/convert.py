@@ -22,7 +22,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Demonstrations, Help, Seed, SkipInvalid, recorded, several
 from rewardlab.core.storage import append_to_journal, atomic_write, read_journal, writable
-from rewardlab.data import data_check, open_dataset
+from rewardlab.data import data_check, open_dataset, refuse_problems
 from rewardlab.data.contract import Batch, Problem, Rollout, Writer
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.lerobot_writer import LEROBOT
@@ -78,10 +78,8 @@ def data_convert(
     if sample is not None and sample < 1:
         raise PlanError(f"sample must be at least 1, got {sample}")
     contents = (data_check if skip_invalid else open_dataset)(data, demonstrations=demonstrations)
-    if contents.problems and not skip_invalid:
-        first = "".join(f"\n  {problem}" for problem in contents.problems[:5])
-        what = f"{data} has {len(contents.problems)} problems; correct them, or leave them out with --skip-invalid"
-        raise DataError(what + first)
+    if not skip_invalid:
+        refuse_problems(data, contents.problems)
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     chosen = _chosen(contents.episodes, sample, fps, seed)
