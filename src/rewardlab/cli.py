@@ -203,8 +203,9 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
 
 def _print_details(run: "Run", summary: "Summary", output: Output, reasons: Sequence[str]) -> None:
     """Print why models failed and what paid ones cost; a model without any score is also reported on stderr."""
+    from rewardlab.evaluation.gates import silent_models
     from rewardlab.reporting.findings_text import spending
-    from rewardlab.reporting.terminal_summary import drop_lines, silent_models
+    from rewardlab.reporting.terminal_summary import drop_lines
 
     spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
     _say(*(drop_lines(summary) if output.verbose else ()), *reasons, *spent)

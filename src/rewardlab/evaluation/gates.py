@@ -113,6 +113,12 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
     return GateResult(gate.text, model, passed, measured, value, compared)
 
 
+def silent_models(summary: Summary) -> list[str]:
+    """Return the evaluated models that returned no score at all; to abstain is an answer."""
+    counts = [summary.outcomes(model) for model in summary.evaluated]
+    return [each.model for each in counts if each.scored == 0 and each.failed > each.abstained]
+
+
 # JUnit XML of a run, as continuous integration reads it: a test case per evaluated model, and per gate and model.
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -125,12 +131,11 @@ def write_junit(
 
     `seconds` says how long each model took to score.
     """
-    suite = ElementTree.Element("testsuite", name="rewardlab")
+    suite, silent = ElementTree.Element("testsuite", name="rewardlab"), silent_models(summary)
     for model in summary.evaluated:
-        counts = summary.outcomes(model)
         case = _case(suite, "rewardlab.models", model)
         case.set("time", f"{seconds[model]:.3f}")
-        if counts.scored == 0 and counts.failed > 0:
+        if model in silent:
             _fault(case, "error", f"{model} returned no score at all", "\n".join(reasons))
     for result in gates:
         case = _case(suite, f"rewardlab.gates.{result.model}", result.gate)
