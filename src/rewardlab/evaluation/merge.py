@@ -13,7 +13,7 @@ from rewardlab.core.settings import Help
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
 
-_SAME_MACHINE = ("rewardlab", "numpy", "opencv", "av")  # versions that numbers may depend on
+_SAME_MACHINE = ("numpy", "opencv", "av")  # versions that numbers may depend on
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ def runs_publish(
     submission = _submission(opened, record, model, given, link)
     if benchmark and record.settings.limit is not None:
         raise PlanError(
-            f"{opened.place} scored the first {record.settings.limit} episodes (--limit), which is no result of "
+            f"{opened.place} scored {record.settings.limit} drawn episodes (--limit), which is no result of "
             f"{benchmark}; run it whole, or leave --benchmark out"
         )
     whole = record.settings.limit is None
