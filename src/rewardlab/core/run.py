@@ -221,7 +221,7 @@ class Run:
         """Write a JSON file of the run in one step, with the checksum of its content."""
         text = json.dumps(checksummed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
         with atomic_write(self.folder / name) as partial:
-            partial.write_text(text)
+            partial.write_text(text, encoding="utf-8")
         if self.store is not None:
             self.store.write(name, text.encode())
 
