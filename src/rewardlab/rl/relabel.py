@@ -92,9 +92,8 @@ def _score_episodes(episodes: tuple[Episode, ...], given: Mapping[str, Any]) -> 
         planned_trial,
     )
 
-    plan = make_plan(
-        "relabel", relabel, given, out=given["run"], limit=None
-    )  # nothing is drawn: they are the first ones
+    # Nothing is drawn: the episodes are the first ones.
+    plan = make_plan("relabel", relabel, given, out=given["run"], limit=None)
     context = evaluate.scoring_context(plan, episodes)
     run = evaluate.start_scoring(plan, context, Contents(episodes, ()))
     with locked(run.folder):
