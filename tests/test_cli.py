@@ -109,6 +109,14 @@ def test_show_explains_the_model_where_a_layout_has_its_name(capsys: pytest.Capt
     assert "dialect" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("name", ["rubric", "causes", "abstain", "gvl", "topreward"])
+def test_show_says_that_a_protocol_takes_the_options_of_its_backend(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["show", name]) == 0
+    assert "those of the backend" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

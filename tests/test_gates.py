@@ -87,6 +87,22 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
     assert error is not None and "<no>" in str(error.text)
 
 
+def test_a_junit_file_that_cannot_be_written_hides_no_result(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").write_text("")
+    (tmp_path / "failing.py").write_text("class Failing:\n    def score(self, episodes): raise ValueError('no')\n")
+    words = [str(tiny_data), *FEW, "--no-controls", "-q", "--junit", "file/j.xml"]
+    for more in ([], ["--json"]):
+        assert main(["stress", "length", *words, "--require", "macro_mae<=0", *more]) == 2
+        said = capsys.readouterr()
+        assert "macro_mae<=0" in said.out and said.err.startswith("rewardlab: cannot write file/j.xml: ")
+    assert main(["stress", "failing:Failing", *words, "--max-failures", "2"]) == 3
+    unwritten, failed = capsys.readouterr().err.splitlines()[-2:]
+    assert "cannot write file/j.xml" in unwritten and "failing:Failing all failed" in failed
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -95,6 +111,10 @@ def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit
         ("macro_ma<=1", "did you mean macro_mae"),
         ("certified:visul>=1", "did you mean visual"),
         ("flip_rate:gaussian_nois<=1", "did you mean gaussian_noise"),
+        ("macro_mae@4<=5", "only a metric under changes has a severity"),
+        ("macro_mae:clean@4<=5", "only a metric under changes has a severity"),
+        ("certified:visual@4>=0", "only a metric under changes has a severity"),
+        ("coverage:visual>=0.6", "coverage is that of all trials"),
     ],
 )
 def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(
@@ -105,6 +125,25 @@ def test_a_gate_that_means_nothing_is_told_before_anything_is_scored(
     monkeypatch.chdir(tmp_path)
     assert main(["stress", "length", "sample", "--require", text]) == 2
     assert not list(tmp_path.iterdir()) and words in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("more", [["--require", "no gate"], ["--junit", "j.xml"], ["--json"], ["--open"]])
+def test_results_of_a_whole_run_are_refused_with_a_shard(
+    more: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["stress", "length", "sample", *FEW, "--shard", "1/2", *more]) == 2
+    assert f"a shard has no results for {more[0]}: " in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_gates_of_shards_are_checked_on_the_merged_run(tiny_data: Path, tmp_path: Path) -> None:
+    words = ["stress", "length", str(tiny_data), *FEW, "--no-controls", "-q"]
+    shards = [str(tmp_path / part) for part in ("1", "2")]
+    assert [main([*words, "--shard", f"{part[-1]}/2", "--out", part]) for part in shards] == [0, 0]
+    assert main(["runs", "merge", *shards, "--out", str(tmp_path / "whole")]) == 0
+    whole = [*words, "--out", str(tmp_path / "whole"), "--require"]
+    assert (main([*whole, "coverage>=1"]), main([*whole, "macro_mae<=0"])) == (0, 1)
 
 
 def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, tmp_path: Path) -> None:

@@ -108,6 +108,13 @@ def show_stress(call: "partial[Run]", *, output: Output = Output()) -> int:
     from rewardlab.reporting.terminal_summary import print_summary
 
     shard = call.keywords["sharding"].shard
+    of_whole = {"require": output.require, "junit": output.junit, "json": output.json, "open": output.open}
+    unused = [f"--{name}" for name, given in of_whole.items() if given]
+    if shard and unused:
+        raise PlanError(
+            f"a shard has no results for {', '.join(unused)}: `rewardlab runs merge` the shards, then give the same "
+            "command --out MERGED in place of --shard, which scores nothing again"
+        )
     if shard and not output.dry_run:
         _say(f"shard {shard}: {call().folder}; merge the shards with `rewardlab runs merge`")
         return 0
@@ -162,28 +169,31 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
         if output.junit is not None:
             models = [model.spec for model in plan.models]
             names = display_names(models, dict(zip(models, plan.names, strict=False)))
-            write_junit_error(output.junit, list(names.values()), str(error))
+            try:
+                write_junit_error(output.junit, list(names.values()), str(error))
+            except RewardlabError as unwritten:  # which must not hide why the run failed
+                print(one_line(f"rewardlab: {unwritten}"), file=sys.stderr)
         raise
     summary = load_summary(run)
     trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
-    if output.junit is not None:
-        seconds = {names[m]: trials.where(trials.matches("model", m)).number("seconds") for m in summary.evaluated}
-        spent = {model: each[each > 0].sum() for model, each in seconds.items()}
-        write_junit(output.junit, shown, shown_results, reasons, spent)
     code = exit_code(summary, results)
     if output.json:
         print(headline_json(run, summary, results, code))
-        return code
-    if not plan.execution.quiet:
-        show(run, shown)
-        _print_details(run, shown, output, [*reasons, *traceback_lines(trials, names, every=output.verbose)])
-    _say(*(result.sentence for result in shown_results), f"report: {run.page}")
-    if not plan.execution.quiet:
-        _say(f"next: {next_command(run, summary)}")
-    if output.open:
+    else:
+        if not plan.execution.quiet:
+            show(run, shown)
+            _print_details(run, shown, output, [*reasons, *traceback_lines(trials, names, every=output.verbose)])
+        _say(*(result.sentence for result in shown_results), f"report: {run.page}")
+        if not plan.execution.quiet:
+            _say(f"next: {next_command(run, summary)}")
+    if output.junit is not None:  # last: a path that cannot be written hides no result
+        seconds = {names[m]: trials.where(trials.matches("model", m)).number("seconds") for m in summary.evaluated}
+        spent = {model: each[each > 0].sum() for model, each in seconds.items()}
+        write_junit(output.junit, shown, shown_results, reasons, spent)
+    if output.open and not output.json:
         import webbrowser
 
         if not webbrowser.open(run.page.absolute().as_uri()):
@@ -193,8 +203,9 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
 
 def _print_details(run: "Run", summary: "Summary", output: Output, reasons: Sequence[str]) -> None:
     """Print why models failed and what paid ones cost; a model without any score is also reported on stderr."""
+    from rewardlab.evaluation.gates import silent_models
     from rewardlab.reporting.findings_text import spending
-    from rewardlab.reporting.terminal_summary import drop_lines, silent_models
+    from rewardlab.reporting.terminal_summary import drop_lines
 
     spent = [f"spent: {sentence}" for sentence in spending(run.folder)]
     _say(*(drop_lines(summary) if output.verbose else ()), *reasons, *spent)

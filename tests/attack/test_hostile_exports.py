@@ -125,7 +125,7 @@ def evil_commands(data: str, out: Path, url: str) -> dict[str, list[str]]:
         ],
         "bench": ["bench", model, data, "--engine", "local", "--out", str(out / "bench")],
         "fit calibration": ["fit", "calibration", EVIL, data],
-        "data perturb": ["data", "perturb", data, *few, str(out / "perturb")],
+        "data perturb": ["data", "perturb", data, "--skip-invalid", *few, str(out / "perturb")],
         "report": ["report", EVIL],
         "compare": ["compare", EVIL, f"{EVIL}::{EVIL}"],
         "leaderboard": ["leaderboard", EVIL],

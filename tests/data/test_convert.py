@@ -295,6 +295,17 @@ def test_names_from_outside_stay_below_the_folder() -> None:
     assert all(name.count("/") == 1 and name.isprintable() and len(name) < 150 for name in written)
 
 
+def test_a_numbered_name_is_never_the_name_of_another_video(tmp_path: Path) -> None:
+    names = ("x/a b.mp4", "x/a-b.mp4", "x/a-b-2.mp4")
+    (tmp_path / "source" / "x").mkdir(parents=True)
+    for count, name in enumerate(names, start=3):
+        encode(moving_square(name, count), tmp_path / "source" / name, 10)
+    write_rows(tmp_path / "source", [{"file_name": name, "task": "open it", "reward": 2} for name in names])
+    rewardlab.data_convert(tmp_path / "source", tmp_path / "out")
+    written = rewardlab.open_dataset(tmp_path / "out").episodes
+    assert sorted(len(episode.clip) for episode in written) == [3, 4, 5]
+
+
 def test_tasks_go_to_the_split_that_lacks_most() -> None:
     made = [episode_from_frames(moving_square(str(n), 2), f"task {n}") for n in range(20)]
     episodes = [replace(made[n % 20], id=str(n)) for n in range(200)]

@@ -77,6 +77,18 @@ def test_two_columns_of_one_name_are_refused(videos: Path) -> None:
         open_dataset(str(videos / "rows.parquet"))
 
 
+def test_two_columns_of_one_meaning_must_agree(videos: Path) -> None:
+    path, columns = videos / "labels.csv", "video,prompt,label,score"
+    path.write_text(f"{columns}\nclips/a.mp4,open it,2,5\nclips/b.mp4,push it,3,3.0\nclips/b.mp4,lift it,,1")
+    found = open_dataset(path)
+    (problem,) = found.problems
+    assert problem.place == "labels.csv, line 2"
+    assert problem.what.startswith("the columns label (2) and score (5) both mean reward")
+    assert [episode.label.level for episode in found.episodes] == [3, 1]
+    path.write_text(f"{columns.replace('score', 'reward')}\nclips/a.mp4,open it,2,5")
+    assert [episode.label.level for episode in open_dataset(path).episodes] == [5]  # the key itself goes first
+
+
 def test_bad_rows_are_told_by_their_line(videos: Path) -> None:
     lines = ["video,task,reward", "clips/a.mp4,open the drawer,9", "clips/c.mp4,open it,1", "clips/b.mp4,open, it,1"]
     (videos / "metadata.csv").write_text("\n".join([*lines, "../x.mp4,go,1", "clips/b.mp4,go,1"]))

@@ -87,7 +87,9 @@ def test_a_model_that_always_abstains_does_not_end_the_run_as_one_that_always_fa
     with chat_server(lambda call: call.say("ANSWER: 0")) as server:
         few = ["--perturbations", "none", "--no-controls", "--engine", "local", "--out", str(tmp_path / "run")]
         model = "abstain:" + server.model()
+        few += ["--junit", str(tmp_path / "j.xml")]
         assert main(["stress", model, str(tiny_data), *few, "--max-failures", "2", "--fail-fast"]) == 0
+    assert 'errors="0"' in (tmp_path / "j.xml").read_text()
     summary = load_summary(Run(tmp_path / "run"))
     assert summary.outcomes(model).abstained == len(ROWS)
     assert summary.clean(model, "false_abstention_rate").value == 1

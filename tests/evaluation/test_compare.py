@@ -91,15 +91,17 @@ def test_tau_of_a_constant_model_cannot_be_compared(run: Run) -> None:
     assert words.startswith("tau-b cannot be compared between judge and constant on clean episodes")
 
 
-def test_only_cells_that_both_scored_with_the_same_truth_are_compared(run: Run, tmp_path: Path) -> None:
+def test_only_cells_that_both_scored_on_the_same_question_are_compared(run: Run, tmp_path: Path) -> None:
     trials = [t for t in some_trials() if t.model == "random"]
     trials[0] = replace(trials[0], status="failed", level=None)
     trials[9] = replace(trials[9], truth_level=2 if trials[9].truth_level != 2 else 3)
     trials[18] = replace(trials[18], frames_hash="other")
+    trials[27] = replace(trials[27], instruction="another one")
     other = of("random", trials, tmp_path / "other")
     comparison = compare_runs(run, other, "judge", "random", draws=100)
-    assert found(comparison, "clean", "micro_mae").paired.trials == EPISODES - 2
+    assert found(comparison, "clean", "micro_mae").paired.trials == EPISODES - 3
     assert comparison.notes == (
+        "1 trials are left out: their instruction differs between the runs",
         "1 trials are left out: their truth differs between the runs",
         "in 1 trials the two models were not shown the same frames",
     )

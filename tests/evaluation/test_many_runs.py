@@ -14,7 +14,7 @@ import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.run import SUMMARY, Run
-from rewardlab.core.settings import Sharding
+from rewardlab.core.settings import Execution, Sharding
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.evaluate import evaluate
 from tests.conftest import IN_PROCESS
@@ -70,11 +70,11 @@ def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.Captur
         ("length",),
         6,
     )
-    assert (shard.state, shard.trials, shard.planned) == ("open", 15, 30)
+    assert (shard.state, shard.trials, shard.planned) == ("scored", 15, 30)
     assert main(["runs", "list", str(runs)]) == 0
     out = capsys.readouterr().out
     assert "15/30" in out and "finished" in out
-    assert main(["runs", "list", str(runs), "--json", "--where", "state=open"]) == 0
+    assert main(["runs", "list", str(runs), "--json", "--where", "state=scored"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [row["name"] for row in rows] == ["shards/1", "shards/2"]
 
@@ -115,7 +115,10 @@ def test_sql_says_what_the_trials_say(runs: Path, capsys: pytest.CaptureFixture[
         levels = [known(trial.level) for trial in trials if trial.perturbation == row["perturbation"]]
         assert row["mean"] == pytest.approx(sum(levels) / len(levels)) and row["n"] == len(levels)
     joined = "SELECT r.state, count(*) AS n FROM trials t JOIN runs r ON t.run = r.name GROUP BY ALL ORDER BY ALL"
-    assert rewardlab.runs_sql(joined, runs).to_pylist() == [{"state": "finished", "n": 48}, {"state": "open", "n": 30}]
+    assert rewardlab.runs_sql(joined, runs).to_pylist() == [
+        {"state": "finished", "n": 48},
+        {"state": "scored", "n": 30},
+    ]
     (row,) = rewardlab.runs_sql("SELECT max(len(shown)) AS most FROM trials", runs).to_pylist()
     assert row["most"] == max(len(trial.shown) for trial in trials)
     assert main(["runs", "sql", "SELECT count(*) AS all_trials FROM trials", str(runs)]) == 0
@@ -137,7 +140,7 @@ def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> 
     (folder / "link").symlink_to(runs / "whole")
     assert main(["runs", "prune", str(folder)]) == 2  # without a condition
     assert main(["runs", "prune", str(folder), "--where", ""]) == 2
-    assert main(["runs", "prune", str(folder), "--where", "state=open"]) == 0
+    assert main(["runs", "prune", str(folder), "--where", "state=scored"]) == 0
     assert len(rewardlab.runs_list(folder)) == 4  # nobody said yes
     with locked(folder / "shards" / "1"):
         assert other_process_says(folder) == 2
@@ -147,8 +150,27 @@ def test_runs_are_removed_only_where_it_is_meant(runs: Path, tmp_path: Path) -> 
     assert main(["runs", "prune", str(folder), "--where", "name=*", "--yes"]) == 2
     assert len(rewardlab.runs_list(folder)) == 5  # nor is anything where a run.json is somebody else's
     shutil.rmtree(folder / "no run")
-    assert main(["runs", "prune", str(folder), "--where", "state=open", "--yes"]) == 0
+    assert main(["runs", "prune", str(folder), "--where", "state=scored", "--yes"]) == 0
     assert {entry.name for entry in rewardlab.runs_list(folder)} == {"whole", "other"} and (runs / "whole").is_dir()
+
+
+def test_a_run_is_open_only_while_its_command_would_go_on(runs: Path, tiny_data: Path, tmp_path: Path) -> None:
+    here = Execution(engine="local", quiet=True)
+    rewardlab.relabel(tiny_data, model="length", run=tmp_path / "relabel", out=tmp_path / "p.parquet", execution=here)
+    rewardlab.attack("length", tiny_data, perturbations="jpeg", queries=1, out=tmp_path / "attack", execution=here)
+    shutil.copytree(runs / "shards" / "1", tmp_path / "shard")
+    rewardlab.runs_merge([tmp_path / "shard", runs / "shards" / "1"], out=tmp_path / "half")
+    shutil.copytree(tmp_path / "relabel", tmp_path / "stopped")
+    stopped = Run(tmp_path / "stopped")
+    some = stopped.trials().rows()[:2]
+    for path in stopped.parts():
+        path.unlink()
+    stopped.append(some)
+    states = {entry.name: entry.state for entry in rewardlab.runs_list(tmp_path)}
+    done = {"relabel": "finished", "attack": "finished", "shard": "scored"}
+    assert states == done | {"half": "open", "stopped": "open"}
+    assert main(["runs", "prune", str(tmp_path), "--where", "state=open", "--yes"]) == 0
+    assert {entry.name for entry in rewardlab.runs_list(tmp_path)} == set(done)
 
 
 def other_process_says(folder: Path) -> int:
@@ -156,7 +178,7 @@ def other_process_says(folder: Path) -> int:
     import subprocess
     import sys
 
-    command = [sys.executable, "-m", "rewardlab", "runs", "prune", str(folder), "--where", "state=open", "--yes"]
+    command = [sys.executable, "-m", "rewardlab", "runs", "prune", str(folder), "--where", "state=scored", "--yes"]
     return subprocess.run(command, capture_output=True, check=False).returncode
 
 

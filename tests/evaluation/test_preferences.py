@@ -225,17 +225,6 @@ def test_the_page_and_the_terminal_show_the_answers_beside_the_controls(graded: 
     assert "Which of two clips is better" in page and "pairs with the same answer whichever clip" in page
 
 
-def test_preferences_of_a_run_from_before_the_comparisons_still_load(graded: Path, tmp_path: Path) -> None:
-    run = bench(graded, tmp_path / "run", "length", preferences=0)
-    content = stored(run)
-    assert content["models"] == {} and content["answers"] == {} and not load_benchmark(run).orders  # type: ignore[union-attr]
-    run.save("preferences.json", {key: value for key, value in content.items() if key in OLD_KEYS})
-    assert "agreement with people" in " ".join(known(load_benchmark(run)).sentences)
-
-
-OLD_KEYS = ("pairs", "agreement", "trials")
-
-
 def test_data_without_pairs_and_negative_numbers_are_refused_before_anything_is_scored(
     tmp_path: Path, graded: Path
 ) -> None:

@@ -84,6 +84,18 @@ def test_a_card_is_what_the_hub_reads(run: Run, tmp_path: Path) -> None:
     assert Run(folder / "run").summary == summary and "length" in (folder / "report.html").read_text()
 
 
+def test_a_run_with_repeats_is_published_and_submitted(tiny_data: Path, tmp_path: Path) -> None:
+    few: dict[str, Any] = {"perturbations": "none", "execution": IN_PROCESS}
+    thrice = rewardlab.stress(_levels, tiny_data, repeats=3, out=tmp_path / "run", **few)
+    assert thrice.record.plan.repeated == ("_levels",)
+    out = runs_publish(thrice, out=tmp_path / "published")
+    assert check_submission(out).problems == ()
+
+
+def _levels(episode: rewardlab.Episode) -> float:
+    return 1.0 + len(episode.instruction) % 5
+
+
 def test_results_of_data_on_the_hub_are_in_its_format(tmp_path: Path) -> None:
     yaml = pytest.importorskip("yaml", reason="needs the extra hub")
     hub = pytest.importorskip("huggingface_hub", reason="needs the extra hub")

@@ -38,6 +38,15 @@ def test_episodes_without_an_answer_have_no_numbers(tiny_data: Path, tmp_path: P
     assert 0 < progress.null_count < len(progress)
 
 
+def test_a_file_that_cannot_be_written_is_one_sentence(
+    tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    words = ["--run", str(tmp_path / "run"), "--out", str(tmp_path / "file" / "p.parquet"), "-q", "--engine", "local"]
+    assert main(["relabel", str(tiny_data), "--model", "length", *words]) == 2
+    assert f"cannot write {tmp_path}/file/p.parquet: " in capsys.readouterr().err
+
+
 def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert relabel_here(tiny_data, "constant", tmp_path / "p.parquet") == 3
     assert "the model gives no progress" in capsys.readouterr().err

@@ -15,7 +15,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import atomic_write, link_or_copy, writable
-from rewardlab.data import dataset_folder, open_dataset, split_camera
+from rewardlab.data import dataset_folder, open_dataset, refuse_problems, split_camera
 from rewardlab.data.contract import Problem
 from rewardlab.data.convert import grouped_rollouts
 from rewardlab.data.roboreward import ROBOREWARD, read_rows
@@ -179,9 +179,8 @@ def read_dataset(name: str, *, demonstrations: bool = False, skip_invalid: bool)
     found = _read(name, demonstrations=demonstrations)
     problems = [each for each in found if isinstance(each, Problem)]
     rows = [with_provenance(*each) for each in found if not isinstance(each, Problem)]
-    if problems and not skip_invalid:
-        what = f"{name} has {len(problems)} problems; correct them, or leave them out with --skip-invalid"
-        raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
+    if not skip_invalid:
+        refuse_problems(name, problems)
     if not rows:
         raise DataError(f"{name} holds no usable episode; run `rewardlab data check {name}`")
     return rows

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     import pyarrow
 
 
-RECORD, SUMMARY = "run.json", "summary.json"
+RECORD, SUMMARY, ATTACK = "run.json", "summary.json", "attack.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 _SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
 _ANEW = "remove it and run the same command again: it is made anew"
@@ -179,6 +179,11 @@ class Run:
         """Join all parts into one, so that a finished run is the same file however it got there."""
         self._join("all", self.parts())
 
+    @property
+    def is_compact(self) -> bool:
+        """Tell whether all trials are in one file, as `compact` leaves them when nothing is open any more."""
+        return [path.name.startswith("all-") for path in self.parts()] == [True]
+
     def join_small_parts(self) -> None:
         """Join the small parts into one when there are many: few files, and never more in memory than those."""
         small = [path for path in self.parts() if path.stat().st_size < _SMALL_PART]
@@ -216,7 +221,7 @@ class Run:
         """Write a JSON file of the run in one step, with the checksum of its content."""
         text = json.dumps(checksummed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
         with atomic_write(self.folder / name) as partial:
-            partial.write_text(text)
+            partial.write_text(text, encoding="utf-8")
         if self.store is not None:
             self.store.write(name, text.encode())
 

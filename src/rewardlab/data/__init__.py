@@ -10,7 +10,7 @@ each as an episode of its own; NAME@A,B reads one episode per rollout, whose fra
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rewardlab.core.catalog import Catalog, did_you_mean, load_object, quoted
@@ -97,6 +97,13 @@ def _read(reader: Reader, folder: Path, camera: str) -> Contents:
         whole = reader.read(folder)
         seen = [only_camera(whole, each) for each in cameras]
     return seen[0] if len(seen) == 1 else join_views(seen)
+
+
+def refuse_problems(data: str | Path, problems: Sequence[Problem]) -> None:
+    """Raise DataError with the first problems of a dataset that has some, for a command with --skip-invalid."""
+    if problems:
+        what = f"{data} has {len(problems)} problems; correct them, or leave them out with --skip-invalid"
+        raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
 
 
 def data_check(data: Data, *, demonstrations: Demonstrations = False) -> Contents:

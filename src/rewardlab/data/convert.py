@@ -7,10 +7,10 @@ import json
 import os
 import re
 import shutil
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, count
 from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
@@ -22,7 +22,7 @@ from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Demonstrations, Help, Seed, SkipInvalid, recorded, several
 from rewardlab.core.storage import append_to_journal, atomic_write, read_journal, writable
-from rewardlab.data import data_check, open_dataset
+from rewardlab.data import data_check, open_dataset, refuse_problems
 from rewardlab.data.contract import Batch, Problem, Rollout, Writer
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
 from rewardlab.data.lerobot_writer import LEROBOT
@@ -78,10 +78,8 @@ def data_convert(
     if sample is not None and sample < 1:
         raise PlanError(f"sample must be at least 1, got {sample}")
     contents = (data_check if skip_invalid else open_dataset)(data, demonstrations=demonstrations)
-    if contents.problems and not skip_invalid:
-        first = "".join(f"\n  {problem}" for problem in contents.problems[:5])
-        what = f"{data} has {len(contents.problems)} problems; correct them, or leave them out with --skip-invalid"
-        raise DataError(what + first)
+    if not skip_invalid:
+        refuse_problems(data, contents.problems)
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     chosen = _chosen(contents.episodes, sample, fps, seed)
@@ -197,17 +195,17 @@ def grouped_rollouts(episodes: Sequence[Episode], *, joins: bool) -> list[Rollou
     alone = all(len(views) == 1 for views in groups.values())
     if alone and any(_cameras(views) != cameras for views in groups.values()):
         cameras = (_UNNAMED,)  # each was filmed by one camera of its own
-    names: Counter[str] = Counter()
-    found = []
+    found: dict[str, Rollout] = {}
     for views in groups.values():
         same = len(views) == len(cameras) == 1 or _cameras(views) == cameras
         if not same or len(set(cameras)) < len(cameras) or len({len(view.clip) for view in views}) > 1:
             what = f"{rollout_name(views[0])} was not filmed by the cameras of the first rollout, or not for as long"
             raise PlanError(f"{what}; convert one camera by DATA@NAME")
-        name = _file_stem(views[0])
-        names[name] += 1
-        found.append(Rollout(name if names[name] == 1 else f"{name}-{names[name]}", tuple(views), cameras))
-    return found
+        stem = _file_stem(views[0])
+        names = chain([stem], (f"{stem}-{number}" for number in count(2)))
+        name = next(name for name in names if name not in found)
+        found[name] = Rollout(name, tuple(views), cameras)
+    return list(found.values())
 
 
 def _by_camera(episode: Episode) -> list[Episode]:

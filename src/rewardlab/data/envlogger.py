@@ -36,7 +36,7 @@ from rewardlab.data.safe_video import DEFAULT_FPS
 
 _SCALAR = -438 % 2**64  # the one dimension of what is no array
 _ARRAY, _TUPLE, _MAPPING = 2, 3, 4  # fields of a value
-_FLOATS, _FLOAT32_BYTES, _DOUBLES, _BOOLS, _TEXTS, _BYTES, _BIG_INT, _UINT8 = 1, 15, 2, 7, 8, 9, 10, 13
+_FLOATS, _FLOAT32_BYTES, _DOUBLES, _BOOLS, _TEXTS, _BIG_INT, _UINT8 = 1, 15, 2, 7, 8, 10, 13
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,15 @@ from rewardlab.data.images import image_clip
 from rewardlab.data.robometer import ROBOMETER_LABELS, robometer_label
 from rewardlab.data.roboreward import RowEpisodes
 from rewardlab.data.roboreward_rows import KEYS, OTHER_WORDS, Row, notes_of_rows, parse_bounded_row
-from rewardlab.data.safe_files import column_values, files_with_suffix, has_video, path_inside, read_table, text_lines
+from rewardlab.data.safe_files import (
+    column_values,
+    files_with_suffix,
+    has_video,
+    path_inside,
+    read_table,
+    shown,
+    text_lines,
+)
 from rewardlab.data.video import VideoFile
 
 _TRUE, _FALSE = ("true", "yes", "1", "1.0"), ("false", "no", "0", "0.0")
@@ -28,7 +36,10 @@ def table_rows(path: Path) -> Iterator[NumberedRow]:
     """Yield the rows of a table, one at a time, with the keys of the RoboReward layout."""
     readers = {".csv": _csv_rows, ".tsv": _csv_rows, ".jsonl": _json_rows, ".parquet": _parquet_rows}
     for number, row in readers[path.suffix.lower()](path):
-        yield number, row if isinstance(row, DataError) else _common(row)
+        try:
+            yield number, row if isinstance(row, DataError) else _common(row)
+        except DataError as error:
+            yield number, error
 
 
 def _csv_rows(path: Path) -> Iterator[NumberedRow]:
@@ -77,9 +88,17 @@ def _parquet_rows(path: Path) -> Iterator[NumberedRow]:
 
 def _common(row: Mapping[str, object]) -> Row:
     """Return the row under the keys that are read, its texts as the values that they spell, without empty cells."""
-    renamed = {_key(row, key): value for key, value in {**row, **robometer_label(row)}.items()}
-    values = {key: _value(key, value) for key, value in renamed.items()}
-    return {key: value for key, value in values.items() if value not in (None, "")}
+    row, found = {**row, **robometer_label(row)}, dict[str, tuple[str, object]]()
+    for name, cell in row.items():
+        key = _key(row, name)
+        value = _value(key, cell)
+        if value in (None, ""):
+            continue
+        other, stated = found.setdefault(key, (name, value))
+        if stated != value:
+            both = f"the columns {other} ({shown(stated)}) and {name} ({shown(value)})"
+            raise DataError(f"{both} both mean {key}; call the right one {key}")
+    return {key: value for key, (_, value) in found.items()}
 
 
 def _key(row: Mapping[str, object], key: str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.records import none_if_nan
-from rewardlab.core.run import Run
+from rewardlab.core.run import ATTACK, Run
 from rewardlab.core.storage import atomic_write, csv_text
 from rewardlab.core.trial import CATEGORIES, CLEAN, GradedPart, Trial, graded_name
 from rewardlab.metrics.accuracy import rounded
@@ -203,7 +203,7 @@ def _quantile(values: Numbers, cluster: NDArray[np.int64], draws: Draws, fractio
 
 # The result of an attack: breaking points, their spread per category, search against random, and certificates.
 
-ATTACK, POINTS = "attack.json", "breaking_points.csv"
+POINTS = "breaking_points.csv"
 _COLUMNS = ("strategy", "episode", "category", "perturbation", "holds_at", "breaks_at", "tried", "highest", "trial")
 
 

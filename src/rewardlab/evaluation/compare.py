@@ -173,17 +173,19 @@ def _of_model(run: Run, trials: TrialTable, model: str) -> TrialTable:
 
 
 def _common(a: TrialTable, b: TrialTable) -> SharedTrials:
-    """Pair the trials; those with different truths are left out and counted, different frames are noted."""
+    """Pair the trials; those with different instructions or truths are left out and counted, other frames are noted."""
     in_a, in_b = _same_trials(a, b)
     a, b = a.take(in_a), b.take(in_b)
-    alike = np.ones(len(a), dtype=bool)
+    asked = a.text("instruction") == b.text("instruction")
+    alike = asked.copy()
     for column in ("truth_level", "truth_success"):
         x, y = a.number(column), b.number(column)
         alike &= (x == y) | (np.isnan(x) & np.isnan(y))
     frames = int((a.text("frames_hash") != b.text("frames_hash"))[alike].sum())
     notes = []
-    if not alike.all():
-        notes.append(f"{int((~alike).sum())} trials are left out: their truth differs between the runs")
+    for what, count in (("instruction", int((~asked).sum())), ("truth", int((asked & ~alike).sum()))):
+        if count:
+            notes.append(f"{count} trials are left out: their {what} differs between the runs")
     if frames:
         notes.append(f"in {frames} trials the two models were not shown the same frames")
     a = with_clusters(a.where(alike))

@@ -13,7 +13,7 @@ from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.models import name_model
+from rewardlab.models import MODELS, name_model
 
 
 class WithInterval(Protocol):
@@ -101,7 +101,6 @@ def markdown_text(text: str) -> str:
 # Short names of models for tables and pages; a trial keeps the whole model string, which is its identity.
 
 FITS = 24  # characters of a name that a table of 80 columns has room for; a string that is no longer stays as it is
-_PROTOCOLS = ("gvl", "topreward")  # other questions to the same model, so they stay in its name
 _URL = re.compile(r"[a-z]+://([^/?]+)")
 _PARTS = re.compile(r"[:/@?&+,\s]+")
 
@@ -140,18 +139,20 @@ def model_meant(text: str, names: Mapping[str, str]) -> str | None:
     return name if name in names else None
 
 
-def derived_name(model: str) -> str:
-    """Return the part of a model string that tells people which model it is."""
-    if len(model) <= FITS:
+def derived_name(model: str, room: int = FITS) -> str:
+    """Return the part of a model string that tells people which model it is; the whole string where it has room."""
+    if len(model) <= room:
         return model
     base, plus, calibration = model.partition("+")
     kind, _, argument = base.partition(":")
-    if kind == "normalise":
-        return f"normalise:{derived_name(argument)}"
+    fitted = f"+{_last_part(calibration)}" if plus else ""
+    over = MODELS.own[kind].over if kind in MODELS.own else ""
+    if over == "model":
+        return f"{kind}:{derived_name(argument, room - len(kind) - 1)}{fitted}"
     if kind == "ensemble":
         return f"ensemble of {argument.count(',') + 1}"
-    before = f"{kind}:" if kind in _PROTOCOLS else ""
-    return before + (_last_part(argument) or kind) + (f"+{_last_part(calibration)}" if plus else "")
+    before = f"{kind}:" if over else ""  # another question to the same model, so it stays in its name
+    return before + (_last_part(argument) or kind) + fitted
 
 
 def _last_part(text: str) -> str:

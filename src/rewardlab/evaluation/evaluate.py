@@ -104,6 +104,7 @@ def evaluate(plan: Plan) -> Run:
         jobs = bundle_jobs(planned, context.batch * len(context.models))
         score_jobs(run, jobs, context, plan, (len(finished), told.trials))
         if plan.shard:  # a part of a run is measured when the parts are put together
+            run.compact()
             return run
         with loading("measuring", quiet=plan.execution.quiet):
             run.compact()

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, writable
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.evaluation.display import format_interval, format_number, format_threshold
@@ -68,6 +68,10 @@ def parse_gate(text: str) -> Gate:
         raise PlanError(f"{text!r} is no gate; {_EXAMPLE}")
     metric, group, severity = form["metric"], form["group"] or CLEAN, form["severity"]
     find({**METRICS, "certified": None, "coverage": None}, metric, "metric")
+    if severity is not None and (group == CLEAN or metric in ("certified", "coverage")):
+        raise PlanError(f"{text!r}: only a metric under changes has a severity; {_EXAMPLE}")
+    if metric == "coverage" and form["group"] is not None:
+        raise PlanError(f"{text!r}: coverage is that of all trials and takes no group; {_EXAMPLE}")
     if metric == "certified":
         find(dict.fromkeys(CATEGORIES), group, "category")
     elif ":" not in group and "+" not in group:
@@ -109,6 +113,12 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
     return GateResult(gate.text, model, passed, measured, value, compared)
 
 
+def silent_models(summary: Summary) -> list[str]:
+    """Return the evaluated models that returned no score at all; to abstain is an answer."""
+    counts = [summary.outcomes(model) for model in summary.evaluated]
+    return [each.model for each in counts if each.scored == 0 and each.failed > each.abstained]
+
+
 # JUnit XML of a run, as continuous integration reads it: a test case per evaluated model, and per gate and model.
 
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -121,12 +131,11 @@ def write_junit(
 
     `seconds` says how long each model took to score.
     """
-    suite = ElementTree.Element("testsuite", name="rewardlab")
+    suite, silent = ElementTree.Element("testsuite", name="rewardlab"), silent_models(summary)
     for model in summary.evaluated:
-        counts = summary.outcomes(model)
         case = _case(suite, "rewardlab.models", model)
         case.set("time", f"{seconds[model]:.3f}")
-        if counts.scored == 0 and counts.failed > 0:
+        if model in silent:
             _fault(case, "error", f"{model} returned no score at all", "\n".join(reasons))
     for result in gates:
         case = _case(suite, f"rewardlab.gates.{result.model}", result.gate)
@@ -164,6 +173,7 @@ def _write(path: Path, suite: ElementTree.Element) -> None:
     suite.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.3f}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
         ElementTree.ElementTree(root).write(partial, encoding="utf-8", xml_declaration=True)

@@ -13,7 +13,7 @@ from rewardlab.core.settings import Help
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.summary import save_summary
 
-_SAME_MACHINE = ("rewardlab", "numpy", "opencv", "av")  # versions that numbers may depend on
+_SAME_MACHINE = ("numpy", "opencv", "av")  # versions that numbers may depend on
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ def runs_merge(
         for shard in shards:
             for path in shard.parts():
                 whole.append_table(read_part(path, shard.record))
-        whole.compact()
         found = len(whole.trials(("id", "status"), repeats=True))
         if found == whole.record.trials:
+            whole.compact()
             save_summary(whole)
         else:
             (whole.folder / SUMMARY).unlink(missing_ok=True)

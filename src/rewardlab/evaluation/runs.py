@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from rewardlab.core.errors import PlanError, RewardlabError, RunError, require_packages
-from rewardlab.core.run import RECORD, SUMMARY, Run
+from rewardlab.core.run import ATTACK, RECORD, SUMMARY, Run
 from rewardlab.core.settings import Help, several
 from rewardlab.core.storage import atomic_write, csv_text, locked, writable
 from rewardlab.core.trial_table import INFO_COLUMNS, TRIAL_COLUMNS, trial_schema
@@ -18,7 +18,7 @@ from rewardlab.core.trial_table import INFO_COLUMNS, TRIAL_COLUMNS, trial_schema
 if TYPE_CHECKING:
     import pyarrow
 
-State = Literal["finished", "open", "unreadable"]
+State = Literal["finished", "scored", "open", "unreadable"]
 FILTERS = ("name", "kind", "model", "data", "state", "version", "before", "after")
 _DEEPEST = 4  # folders below the one that is searched
 RunsFolder = Annotated[Path | str, Help("folder that holds run folders")]
@@ -78,8 +78,16 @@ def _entry(folder: Path, path: Path) -> RunEntry:
         made = (record.version, record.created, record.episodes, record.trials, _stored_trials(run))
     except RewardlabError as error:
         return RunEntry(run, name, "unreadable", problem=str(error))
-    state: State = "finished" if (path / SUMMARY).is_file() else "open"
-    return RunEntry(run, name, state, record.kind, record.evaluated, record.settings.data, *made)
+    return RunEntry(run, name, _state(run, record.kind), record.kind, record.evaluated, record.settings.data, *made)
+
+
+def _state(run: Run, kind: str) -> State:
+    """Return how far a run is: `relabel` keeps no result beside its trials, and a shard has none of its own."""
+    if any((run.folder / name).is_file() for name in (SUMMARY, ATTACK)):
+        return "finished"
+    if not run.is_compact:
+        return "open"
+    return "finished" if kind == "relabel" else "scored"
 
 
 def _stored_trials(run: Run) -> int:

@@ -136,16 +136,19 @@ _OWN: dict[str, ModelEntry] = {
         partial(name_normalised, name_model=name_model),
         (normaliser_settings,),
         version=2,
+        over="model",
     ),
     "blank": ModelEntry(
         "a control: the model sees grey frames at the times of the clip; blank:hf:FOLDER, or a single one: "
         "blank:hf:FOLDER?text_only=yes",
         partial(name_blank, name_model=name_model),
         (blank_settings,),
+        over="model",
     ),
     "prefixes": ModelEntry(
         "progress of a model that gives levels alone, from its levels of growing prefixes; prefixes:motion",
         partial(name_prefixes, name_model=name_model),
+        over="model",
     ),
 }
 MODELS = Catalog(_OWN, "models", _registered)

@@ -165,6 +165,7 @@ class ModelEntry:
     options: tuple[Callable[..., object], ...] = ()  # the signatures with its options, for `rewardlab show`
     sees_truth: bool = False
     version: int = 1
+    over: Literal["", "backend", "model"] = ""  # what its argument names, where it asks another model in its own way
 
 
 # Model strings.

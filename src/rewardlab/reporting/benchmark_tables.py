@@ -216,7 +216,6 @@ def _load_preferences(run: Run, trials: str) -> BenchmarkPreferences | None:
     content = run.stored(PREFERENCES)
     if content is None:
         return None
-    content = {"level_pairs": [], "answers": {}, "models": {}} | content  # a run from before these has none
     stored, of_trials = _stored(run, PREFERENCES, partial(record_from_json, BenchmarkPreferences), content)
     found = benchmark_preferences(run, stored.pairs, stored.level_pairs, stored.answers)
     if of_trials == trials:

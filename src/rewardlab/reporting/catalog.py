@@ -19,7 +19,6 @@ from rewardlab.models.contract import ModelEntry, options_of
 if TYPE_CHECKING:
     from rich.table import Table
 
-_PROTOCOLS = ("rubric", "gvl", "topreward")  # they take the options of a backend too
 _ABOUT = {
     "perturbations": "changes for stress tests",
     "models": "reward models, baselines, and protocols for vision-language models",
@@ -109,7 +108,7 @@ def show_entry(
     made = name not in everything and ("+" in name or ":" in name)
     entry = choose_perturbations((name,))[0] if made else find(everything, name, "entry of a catalog")
     if isinstance(entry, ModelEntry):
-        return "\n".join([f"{name}: {entry.summary}", *_option_lines(entry.options, rest=name in _PROTOCOLS)])
+        return "\n".join([f"{name}: {entry.summary}", *_option_lines(entry.options, rest=entry.over == "backend")])
     if isinstance(entry, Source):
         return "\n".join([f"{name}: {entry.summary}", *_source_lines(entry)])
     if not isinstance(entry, Perturbation):

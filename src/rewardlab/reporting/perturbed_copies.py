@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -9,9 +10,9 @@ import numpy as np
 
 from rewardlab.core.episode import rearrange
 from rewardlab.core.errors import DataError, PlanError
-from rewardlab.core.settings import Data, Demonstrations, Help, Seed, several
+from rewardlab.core.settings import Data, Demonstrations, Help, Seed, SkipInvalid, several
 from rewardlab.core.storage import read_journal, writable
-from rewardlab.data import dataset_folder, open_dataset
+from rewardlab.data import dataset_folder, open_dataset, refuse_problems
 from rewardlab.data.reading import draw_episodes
 from rewardlab.data.roboreward import write_episode
 from rewardlab.data.roboreward_rows import METADATA
@@ -32,6 +33,7 @@ def data_perturb(
         int | None, Help("use only N episodes, drawn over tasks and levels; default: all, or the first for sheets")
     ] = None,
     demonstrations: Demonstrations = False,
+    skip_invalid: SkipInvalid = False,
     seed: Seed = 0,
     out: Annotated[Path | str, Help("folder to write to")] = "perturbed",
     tell: Callable[[str], object] = lambda _line: None,
@@ -51,6 +53,8 @@ def data_perturb(
     require_selection(names, levels)
     require_limit(limit)
     contents = open_dataset(str(data), demonstrations=demonstrations)
+    if not skip_invalid:
+        refuse_problems(data, contents.problems)
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
     if folder.resolve() == dataset_folder(str(data)).resolve():
@@ -58,8 +62,9 @@ def data_perturb(
     frames = "uniform:16" if sheet else "all"
     episodes = contents.episodes[:1] if sheet and limit is None else draw_episodes(contents.episodes, limit, seed)
     shown = trial_replay(episodes, names, frames, seed)
+    written = _write_sheets(shown, folder) if sheet else write_copies(shown, levels, folder)
     lines = []
-    for line in _write_sheets(shown, folder) if sheet else write_copies(shown, levels, folder):
+    for line in chain((f"left out {problem}" for problem in contents.problems), written):
         tell(line)
         lines.append(line)
     return lines

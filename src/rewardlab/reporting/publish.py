@@ -79,7 +79,7 @@ def runs_publish(
     submission = _submission(opened, record, model, given, link)
     if benchmark and record.settings.limit is not None:
         raise PlanError(
-            f"{opened.place} scored the first {record.settings.limit} episodes (--limit), which is no result of "
+            f"{opened.place} scored {record.settings.limit} drawn episodes (--limit), which is no result of "
             f"{benchmark}; run it whole, or leave --benchmark out"
         )
     whole = record.settings.limit is None
@@ -122,7 +122,7 @@ def _check(trained_on: tuple[str, ...], benchmark: str, link: str, push: str) ->
 
 
 def _submission(run: Run, record: RunRecord, model: str, given: tuple[str, ...], link: str) -> Submission:
-    trials = run.trials()
+    trials = run.trials(repeats=True)
     if len(trials) < record.trials:
         raise RunError(f"{run.place} holds {len(trials):,} of {record.trials:,} trials: finish it, its command goes on")
     names, stated_by = stated_training(record, model, given)

@@ -16,13 +16,12 @@ import cv2
 import numpy as np
 
 from rewardlab.core.errors import RewardlabError, RunError
-from rewardlab.core.run import RECORD, SUMMARY, Run
+from rewardlab.core.run import ATTACK, RECORD, SUMMARY, Run
 from rewardlab.core.seeding import digest
 from rewardlab.core.storage import is_locked, writable
 from rewardlab.core.summary import Measurement, in_control_order
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
 from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
-from rewardlab.evaluation.breaking_points import ATTACK
 from rewardlab.evaluation.compare import compare_runs, finding
 from rewardlab.evaluation.display import format_date, names_of_run
 from rewardlab.evaluation.findings import model_verdict
@@ -295,8 +294,7 @@ def state_of(entry: RunEntry) -> str:
     """Return whether a run is complete, running or stopped; whoever writes a run holds its lock."""
     if is_locked(entry.run.folder):
         return "running"
-    done = entry.state == "finished" or (entry.run.folder / ATTACK).is_file()
-    return "complete" if done else "stopped"
+    return "stopped" if entry.state == "open" else "complete"
 
 
 def _keep_last(found: dict[str, Any]) -> None:
@@ -312,7 +310,7 @@ def _files(run: Run) -> tuple[object, ...]:
 
 
 def _is_due(known: _Measured, entry: RunEntry) -> bool:
-    rested = entry.state == "finished" or time.monotonic() - known.at > _PAUSE * known.seconds
+    rested = entry.state != "open" or time.monotonic() - known.at > _PAUSE * known.seconds
     return rested and known.files != _files(entry.run)
 
 
@@ -322,7 +320,7 @@ def _measure(entry: RunEntry, before: _Measured | None) -> _Measured:
     found: Sequence[Measurement] = ()
     verdicts: dict[str, str] = {}
     try:
-        if entry.state == "finished":
+        if (entry.run.folder / SUMMARY).is_file():
             summary = entry.run.summary
             found = summary.measurements
             verdicts = {model: model_verdict(summary, model) for model in summary.evaluated}

@@ -143,14 +143,14 @@ def _problems(submitted: Submitted, record: RunRecord) -> Iterator[str]:
     links = [path for path in sorted(submitted.place.rglob("*")) if path.is_symlink()]
     if links:
         yield f"{links[0]} is a link; a submission holds files only"
-    trials = submitted.run.trials(("id", "status", "model"))
+    trials = submitted.run.trials(repeats=True)
     if len(trials) < record.trials:
         yield f"the run holds {len(trials):,} of {record.trials:,} trials: finish it, its command goes on"
     unknown = [model for model in submitted.models or () if model not in record.evaluated]
     if unknown:
         yield f"the run evaluated {listed(record.evaluated)}, not {unknown[0]}"
     stated = submitted.submission
-    if stated is not None and stated.trials_sha256 != trials_digest(submitted.run.trials()):
+    if stated is not None and stated.trials_sha256 != trials_digest(trials):
         yield f"trials_sha256 is not the digest of the trials of the run; {_KEEPS}"
     try:
         load_summary(submitted.run)  # refuses a summary that the trials do not give, and what cannot be ranked

@@ -26,7 +26,7 @@ from rewardlab.evaluation.display import (
     names_of_run,
 )
 from rewardlab.evaluation.findings import contrast, verdict
-from rewardlab.evaluation.gates import Gate, GateResult, parse_gate
+from rewardlab.evaluation.gates import Gate, GateResult, parse_gate, silent_models
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.accuracy import macro_mae, success_accuracy
 from rewardlab.metrics.contract import Metric
@@ -283,12 +283,6 @@ def exit_code(summary: Summary, gates: Sequence[GateResult]) -> int:
     if silent_models(summary):
         return MODEL_FAILED
     return 0 if all(result.passed for result in gates) else GATE_FAILED
-
-
-def silent_models(summary: Summary) -> list[str]:
-    """Return the evaluated models that returned no score at all."""
-    counts = [summary.outcomes(model) for model in summary.evaluated]
-    return [each.model for each in counts if each.scored == 0 and each.failed > each.abstained]
 
 
 def headline_json(run: Run, summary: Summary, gates: Sequence[GateResult], code: int) -> str:

@@ -4,6 +4,7 @@ The episodes are scored into a run folder, as a stress test scores clean ones: a
 stopped command continues, and paid answers are kept. The file is written once every episode has its trial.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -13,22 +14,13 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
-from rewardlab.core.settings import (
-    Budget,
-    Execution,
-    FramePolicyText,
-    Help,
-    Scoring,
-    as_command,
-    recorded,
-)
-from rewardlab.core.storage import locked, store_address, write_parquet
+from rewardlab.core.settings import Budget, Execution, FramePolicyText, Help, Scoring
+from rewardlab.core.storage import locked, store_address, writable, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
 from rewardlab.data.lerobot import episode_number, progress_table
 from rewardlab.data.video import frame_policy, sample_frames
-from rewardlab.models import name_model
 
 
 @dataclass(frozen=True)
@@ -64,12 +56,12 @@ def relabel(
         rewardlab relabel sample --model pocket --out progress.parquet
         rewardlab relabel my_dataset@front --frames fps:2 --run runs/relabel
     """
-    settings, out = recorded(relabel, locals()), Path(out)
+    given, out = dict(locals()), Path(out)
     policy = frame_policy(frames)
     if store_address(out):
         raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
     episodes = _read_episodes(str(data), limit)
-    name, trials = _score_episodes(episodes, settings, execution, scoring, budget)
+    name, trials = _score_episodes(episodes, given)
     curves: list[NDArray[np.float64]] = []
     for episode, trial in zip(episodes, trials, strict=True):
         shown, every = sample_frames(episode, policy).clip.positions, episode.clip.positions
@@ -79,51 +71,29 @@ def relabel(
     reasons = [trial.reason or "the model gives no progress" for trial in trials if trial.progress is None]
     if len(reasons) == len(episodes):
         raise ModelError(f"{name} gave no progress for any episode; the first reason: {reasons[0]}")
-    out.parent.mkdir(parents=True, exist_ok=True)
+    with writable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     write_parquet(progress_table([(len(curve), curve.tolist()) for curve in curves], name), out)
     return Relabelled(out, len(episodes), sum(map(len, curves)), len(reasons), reasons[0] if reasons else "")
 
 
-def _score_episodes(
-    episodes: tuple[Episode, ...], settings: dict[str, Any], execution: Execution, scoring: Scoring, budget: Budget
-) -> tuple[str, list[Trial]]:
-    """Score every episode that has no trial yet; return the name of the model and the trials, one per episode."""
+def _score_episodes(episodes: tuple[Episode, ...], given: Mapping[str, Any]) -> tuple[str, list[Trial]]:
+    """Score every episode that has no trial yet; return the name of the model and the trials, one per episode.
+
+    `given` are the arguments of `relabel`.
+    """
     from rewardlab.evaluation import evaluate
     from rewardlab.evaluation.plan import (
-        ACCURACY_THRESHOLD,
         CLEAN_CONDITION,
-        Plan,
         bundle_jobs,
         finished_trials,
+        make_plan,
         plan_trials,
         planned_trial,
     )
 
-    plan = Plan(
-        kind="relabel",
-        models=(name_model(settings["model"]),),
-        controls=(),
-        data=settings["data"],
-        perturbations=("none",),
-        severities=(0,),
-        frames=settings["frames"],
-        seed=0,
-        limit=None,  # nothing is drawn: the episodes are the first ones
-        accuracy_threshold=ACCURACY_THRESHOLD,
-        demonstrations=False,
-        skip_invalid=False,
-        repeats=1,
-        stages=False,
-        names=(),
-        shard="",
-        describe_failures=0,
-        out=None if settings["run"] is None else Path(settings["run"]),
-        execution=execution,
-        scoring=scoring,
-        budget=budget,
-        settings=settings,
-        command=as_command("relabel", relabel, settings),
-    )
+    # Nothing is drawn: the episodes are the first ones.
+    plan = make_plan("relabel", relabel, given, out=given["run"], limit=None)
     context = evaluate.scoring_context(plan, episodes)
     run = evaluate.start_scoring(plan, context, Contents(episodes, ()))
     with locked(run.folder):

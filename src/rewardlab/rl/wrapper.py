@@ -97,9 +97,11 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "level": self.stream.level,
             "progress": self.stream.progress,
             "success": self.stream.succeeded,
+            "abstained": self.stream.abstained,
+            "env_reward": float(own),
+            "unfamiliar": self.stream.unfamiliar,
+            "trust": self.stream.trust,
         }
-        noted |= {"success": self.stream.succeeded, "abstained": self.stream.abstained, "env_reward": float(own)}
-        noted |= {"unfamiliar": self.stream.unfamiliar, "trust": self.stream.trust}
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
     def _frame(self, observation: Any) -> Frames:

@@ -124,7 +124,8 @@ def protocol_entry(protocol: VlmProtocol) -> ModelEntry:
         backend, _, argument = string.argument.partition(":")
         return _name(protocol, find_backend(backend), backend, argument, string)
 
-    return ModelEntry(protocol.summary, name, (partial(protocol.model, None),), version=protocol.version)
+    options = (partial(protocol.model, None),)
+    return ModelEntry(protocol.summary, name, options, version=protocol.version, over="backend")
 
 
 def backend_entry(name: str, backend: VlmBackend, protocol: VlmProtocol) -> ModelEntry:
