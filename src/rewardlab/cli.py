@@ -238,7 +238,7 @@ def show_guard(call: "partial[GuardRun]") -> None:
     from rewardlab.evaluation.fit_guard import guard_sentences
 
     fitted = call()
-    _say(*guard_sentences(fitted.record), f"guarded model: {call.keywords['model']}+{fitted.folder}")
+    _say(*guard_sentences(fitted.record), f"guarded model: {call.keywords['model']}+{fitted.run.folder}")
 
 
 def show_comparison(

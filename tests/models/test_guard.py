@@ -152,7 +152,7 @@ def many_tasks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def fit_constant(data: Path, *, rate: float) -> int:
     """Fit a guard for a model that claims every clip a success, and return the exit code."""
     fit = ["fit", "guard", "constant:5", str(data), "--perturbations", "none", "--false-success", str(rate), "-q"]
-    return main([*fit, "--engine", "local"])
+    return main([*fit, "--engine", "local", "--out", "guard"])
 
 
 def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(

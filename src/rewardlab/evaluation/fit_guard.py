@@ -26,7 +26,6 @@ from rewardlab.core.settings import (
     Seed,
     SkipInvalid,
 )
-from rewardlab.core.storage import atomic_write
 from rewardlab.core.trial import CLEAN, Score, Trial
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.fit_calibration import split_trials
@@ -98,11 +97,10 @@ Plain = dict[str, Any]
 
 @dataclass(frozen=True)
 class GuardRun:
-    """A guard, the run it was fitted in, and the folder that names it."""
+    """A guard and the run that it was fitted in, whose folder names it."""
 
     run: Run
     record: Plain
-    folder: Path
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,7 +138,6 @@ def fit_guard(
         "abstain"
     ),
     fallback: Annotated[str, Help("model that answers in place of this one under the policy fallback")] = "",
-    guard: Annotated[Path | str, Help("folder for the guard")] = Path("guard"),
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,
@@ -152,10 +149,10 @@ def fit_guard(
     scoring: Scoring = Scoring(),
     budget: Budget = Budget(),
 ) -> GuardRun:
-    """Fit a guard that withholds doubtful successes; MODEL+FOLDER is the guarded model.
+    """Fit a guard that withholds doubtful successes; MODEL+RUNFOLDER is the guarded model.
 
     Examples:
-        rewardlab fit guard pocket sample-sim --guard guards/pocket
+        rewardlab fit guard pocket sample-sim --out guards/pocket
         rewardlab stress pocket+guards/pocket sample
     """
     given = locals()
@@ -170,7 +167,7 @@ def fit_guard(
     if fallback:
         name_model(fallback)
     plan = make_plan("fit guard", fit_guard, given, kind="guard", models=(probed_model(named),))
-    run, folder, terms = evaluate(plan), Path(guard), GuardTerms(false_success, policy, seed)
+    run, terms = evaluate(plan), GuardTerms(false_success, policy, seed)
     trials = run.trials()
     halves = _halves(trials, seed)
     record: Plain = {"model": named.name, "fingerprint": named.fingerprint, "fallback": fallback, "data": plan.data}
@@ -178,10 +175,7 @@ def fit_guard(
     record |= {"severities": list(plan.severities), "fit": halves[0].size(), "threshold": halves[1].size()}
     record["held_out"] = effect_in_folds(trials, terms)
     run.save(GUARD, record)
-    folder.mkdir(parents=True, exist_ok=True)
-    with atomic_write(folder / GUARD) as partial:
-        partial.write_bytes((run.folder / GUARD).read_bytes())
-    return GuardRun(run, record, folder)
+    return GuardRun(run, record)
 
 
 @dataclass(frozen=True)

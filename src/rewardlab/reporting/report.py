@@ -1,6 +1,5 @@
 """Command `report`: page, figures (left out where matplotlib is missing), numbers, robustness card."""
 
-import json
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -13,7 +12,7 @@ from rewardlab.core.records import record_to_json
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
-from rewardlab.core.storage import atomic_write, csv_text, writable, write_parquet
+from rewardlab.core.storage import atomic_write, csv_text, writable
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import (
@@ -127,14 +126,9 @@ def _write(path: Path, content: str | bytes) -> None:
 
 
 def _write_numbers(summary: Summary, folder: Path) -> None:
-    import pyarrow as pa
-
     rows = [record_to_json(row) for row in summary.measurements]
     columns = [field.name for field in fields(Measurement)]
     _write(folder / "numbers.csv", csv_text([columns, *([row[name] for name in columns] for row in rows)]))
-    _write(folder / "numbers.json", "[\n" + ",\n".join(map(json.dumps, rows)) + "\n]\n")  # one measurement per line
-    if rows:
-        write_parquet(pa.Table.from_pylist(rows), folder / "numbers.parquet")
 
 
 def _figures(summary: Summary) -> "dict[str, Figure]":

@@ -1,8 +1,6 @@
 """Collect a dataset into a folder: in order, resumable, with splits; the caller gives the map over workers."""
 
 import json
-import sys
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -11,7 +9,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import claim_folder
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
-from rewardlab.core.terminal import stream_behind
+from rewardlab.core.terminal import ProgressBar
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.worlds.metaworld.tasks import SPLITS
 from rewardlab.worlds.plan import Collection, PlannedEpisode, RecordedEpisode, Simulator
@@ -64,17 +62,12 @@ def collect_rollouts(
         planned = simulator.plan(plan)
         done = 0 if not (plan.out / METADATA).exists() else _repair(plan, planned)
         recorded = map_items(partial(_record, plan), planned[done:])
-        started, spent = time.monotonic(), Counter[str]()
-        with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle:
+        progress = ProgressBar("collecting", len(planned), done, quiet=quiet)
+        with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle, progress:
             for number, episode in enumerate(recorded, start=done + 1):
                 handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
                 handle.flush()
-                spent.update(episode.seconds)
-                if not quiet:
-                    _show_progress(number, len(planned), (number - done) / (time.monotonic() - started))
-        total = sum(spent.values())
-        if total and not quiet:
-            print("time: " + ", ".join(f"{name} {spent[name] / total:.0%}" for name in spent), file=sys.stderr)
+                progress.step(number, lambda: f"{60 * progress.rate:.0f} a minute")
         return _write_splits(plan)
 
 
@@ -110,14 +103,3 @@ def _write_splits(plan: Collection) -> Counter[int]:
             names = dict.fromkeys(row["file_name"] for row in rows if row["split"] == split)
             (plan.out / "splits" / f"{split}.txt").write_text("".join(f"{name}\n" for name in names), encoding="utf-8")
     return Counter(int(row["reward"]) for row in rows)
-
-
-def _show_progress(done: int, total: int, rate: float) -> None:
-    """Show how far the collection is: a line that renews itself on a terminal, every tenth part elsewhere."""
-    left = (total - done) / max(rate, 1e-9)
-    line = f"collected {done:,} of {total:,} episodes, {60 * rate:.0f} a minute, {left:.0f} s left"
-    if sys.stderr.isatty():
-        end, stream = "\n" if done == total else "", stream_behind(sys.stderr)
-        print(f"\r{line} ", end=end, file=stream, flush=True)
-    elif done == total or done % max(1, total // 10) == 0:
-        print(line, file=sys.stderr)
