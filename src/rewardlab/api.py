@@ -172,7 +172,6 @@ def attack(
     limit: Limit = None,
     demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,
-    name: Names = (),
     out: RunFolder = None,
     execution: Execution = Execution(),
     scoring: Scoring = Scoring(),
