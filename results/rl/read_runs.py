@@ -105,13 +105,10 @@ def learned_apart() -> list[list[str]]:
         "learned, trained to the end": [name for name in learned if "@" not in name],
         "synthetic": [name for name in names if name.startswith(SYNTHETIC)],
     }
-    rows = [
-        ["measure", *(f"{len(some)} {name}: {each}" for name, some in groups.items() for each in ("r", "Spearman"))]
-    ]
+    rows = [["measure", *(f"{len(some)} {name}" for name, some in groups.items())]]
     for measure in MEASURES:
         points = quality_points(record("quality"), measure)
-        cells = [correlation([point for point in points if point.reward in some]) for some in groups.values()]
-        rows.append([measure, *(text for cell in cells for text in cell)])
+        rows.append([measure, *(correlation([p for p in points if p.reward in some])[0] for some in groups.values())])
     return rows
 
 
@@ -125,7 +122,7 @@ def better_than_constant(results: RlResults) -> set[str]:
 
 
 def exploited() -> list[list[str]]:
-    """Return what a policy makes of `pocket` on button-press, and how it learns from true pictures and noisy ones."""
+    """Return what policies make of learned rewards on button-press, and what these measure on held-out episodes."""
     results, task = record("quality"), "button-press"
     rows = [["reward", "before RL", "after", "failures called a success", "near-miss AUC", "successes missed"]]
     for reward in ("pocket", "pocket-plain", "hf:smol-reward"):
