@@ -4,11 +4,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.summary import Measurement, PairedReference, Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Eligibility, Metric
-from rewardlab.reporting.svg_charts import Line, SeverityCurves, curve_chart
+from rewardlab.reporting.svg_charts import SAME, Line, SeverityCurves, curve_chart
 
 KEPT = "expectation_kept"
 _NEEDS: dict[Eligibility, str] = {
@@ -88,8 +88,14 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
 
 def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
     rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
-    clean = _numbers(summary.paired_reference_of(model, category, s, metric).clean for s in SEVERITIES)
+    held = [summary.paired_reference_of(model, category, severity, metric) for severity in SEVERITIES]
+    clean = _numbers(each.clean if _as_drawn(each, row) else None for each, row in zip(held, rows, strict=True))
     return replace(_of_rows(summary, model, rows), control=model not in summary.evaluated, clean=clean)
+
+
+def _as_drawn(held: PairedReference, row: Measurement) -> bool:
+    """Tell whether the point of the line is the value that the clean one can be compared with, as far as is seen."""
+    return held.changed is not None and row.value is not None and abs(held.changed - row.value) <= SAME
 
 
 def _of_rows(summary: Summary, model: str, rows: Sequence[Measurement]) -> Line:
