@@ -117,7 +117,7 @@ def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float,
 
 
 MEASURED = {"ordinal_ece": "Ordinal ECE", "brier_score": "Brier score"}
-_AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken
+_AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken, or the last
 
 
 def calibration_curves(summary: Summary, model: str) -> list[SeverityCurves]:
@@ -157,7 +157,7 @@ def _curves(summary: Summary, model: str, category: str, metric: str) -> Severit
         metric=metric,
         title=MEASURED[metric],
         category=category,
-        axis=(0.0, next(end for end in _AXES if most <= end)),
+        axis=(0.0, next((end for end in _AXES if most <= end), _AXES[-1])),
         least=None,
         severities=summary.severities,
         null=(null_lows, null_highs),
