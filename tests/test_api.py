@@ -16,6 +16,7 @@ import rewardlab
 from rewardlab.cli import COMMANDS
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.settings import Setting, settings_of
+from rewardlab.core.summary import SCHEMA
 from rewardlab.core.trial import Failure, Score
 from tests.conftest import IN_PROCESS
 from tests.narrowing import as_score
@@ -137,7 +138,7 @@ def test_a_run_without_a_sound_summary_says_so(tiny_data: Path, tmp_path: Path) 
     (run.folder / "summary.json").write_text('{"schema": 1, "evaluated": 3}')
     with pytest.raises(RunError, match="has no checksum"):
         _ = run.summary
-    run.save("summary.json", {"schema": 6, "evaluated": 3})
+    run.save("summary.json", {"schema": SCHEMA, "evaluated": 3})
     with pytest.raises(RunError, match="is not a summary of this version"):
         _ = run.summary
     (run.folder / "summary.json").unlink()

@@ -14,10 +14,12 @@ import pytest
 import rewardlab
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError
-from rewardlab.core.run import Run
+from rewardlab.core.run import Run, start_run
 from rewardlab.evaluation.gates import check_gates, parse_gate
-from rewardlab.evaluation.summary import load_summary
+from rewardlab.evaluation.summary import load_summary, summarise
 from rewardlab.perturbations import FAMILIES, QUICK, choose_perturbations
+from tests.handmade_runs import record_of
+from tests.metrics.handmade_trials import trial
 from tests.models.loopback import Call, chat_server
 from tests.narrowing import known
 
@@ -156,8 +158,19 @@ def test_a_gate_is_held_against_the_end_that_speaks_against_it(tiny_data: Path, 
     results = check_gates(
         [parse_gate(text) for text in (*texts, "oracle/macro_mae<=0", "kendall_tau_b:temporal>=0")], summary
     )
-    assert [result.passed for result in results] == [False, True, False, True, False]
+    assert [result.passed for result in results] == [False, True, False, False, False]
+    assert "0.000 without an interval" in results[-2].measured  # all of five labelled tasks
     assert "no value" in results[-1].measured
+
+
+@pytest.mark.parametrize(("tasks", "passed"), [(5, False), (6, True)])
+def test_a_gate_on_an_error_takes_six_tasks_where_all_have_the_same(tmp_path: Path, tasks: int, passed: bool) -> None:
+    trials = [trial(3.0, 4, id=str(n), episode=f"e{n}", video=f"v{n}", task=f"t{n}") for n in range(tasks)]
+    run = start_run(tmp_path / "run", record_of(trials))
+    run.append(trials)
+    (result,) = check_gates([parse_gate("macro_mae<=2")], summarise(run, draws=200))
+    assert result.passed == passed and result.value == 1.0
+    assert ("takes 2 clusters (tasks or videos), or 6" in result.sentence) != passed
 
 
 def test_the_default_is_a_spread_of_all_categories() -> None:

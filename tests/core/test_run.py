@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -36,6 +37,19 @@ def test_a_retried_cell_counts_once_and_its_score_wins(run: Run) -> None:
     run.append([trial("a", None, "failed")])
     run.append([trial("a"), trial("b")])
     assert [(row.id, row.status) for row in run.trials().rows()] == [("a", "scored"), ("b", "scored")]
+
+
+def test_of_a_cell_that_failed_again_the_newest_reason_is_kept_when_parts_are_joined(tmp_path: Path) -> None:
+    cells = [trial(f"{number:03}", None, "failed") for number in range(20)]
+    run = start_run(tmp_path / "run", record_of(cells))
+    run.append([replace(each, reason="old") for each in cells])
+    run.compact()
+    for each in cells:
+        run.append([replace(each, reason="new")])
+        run.join_small_parts()
+    assert {row.reason for row in run.trials().rows()} == {"new"}
+    run.compact()
+    assert {row.reason for row in run.trials().rows()} == {"new"}
 
 
 def test_compacting_changes_the_files_and_not_the_trials(run: Run) -> None:

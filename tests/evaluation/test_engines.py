@@ -285,7 +285,8 @@ def test_every_command_makes_the_same_on_ray(
 ) -> None:
     make = globals()[f"{command}_files"]
     settings = engine_settings("ray", request) | {"workers": 1}
-    assert make(tiny_data, tmp_path / "ray", settings) == make(tiny_data, tmp_path / "here", {"engine": "local"})
+    on_ray, here = make(tiny_data, tmp_path / "ray", settings), make(tiny_data, tmp_path / "here", {"engine": "local"})
+    assert repr(on_ray) == repr(here)  # an end that is unknown is nan, which equals nothing
 
 
 @pytest.mark.slow

@@ -11,12 +11,13 @@ from rich.console import Console
 from rewardlab.core.run import start_run
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import Trial
+from rewardlab.evaluation.findings import contrast
 from rewardlab.evaluation.summary import summarise
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.robustness import certified_threshold, clusters_to_certify
 from rewardlab.reporting.findings_text import certified_text, data_sentences
 from rewardlab.reporting.run_page import model_views
-from rewardlab.reporting.severity_curves import curve_figures, curve_metrics
+from rewardlab.reporting.severity_curves import curve_figures, curve_metrics, severity_curves
 from rewardlab.reporting.terminal_summary import print_summary
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import trial
@@ -58,6 +59,29 @@ def test_a_point_and_its_clean_reference_are_over_the_same_episodes(tmp_path: Pa
         metric: dict((c, drawing) for c, drawing, _ in drawings) for metric, _, drawings in curve_figures(summary)
     }
     assert "the episodes of severity 1 when clean: 1.000" in figures["success_accuracy"]["visual"]
+
+
+def test_clean_and_changed_are_compared_over_the_trials_that_have_both(tmp_path: Path) -> None:
+    """`shy` fails on the clean episodes that are successes, and changes one answer of the others."""
+    trials: list[Trial] = []
+    for number in range(8):
+        steady = cells("steady", number, {"clean": 1, "jpeg": 1, "swap": 1})
+        clean, *changed = cells("shy", number, {"clean": 1, "jpeg": 5 if number == 3 else 1, "swap": 1})
+        shy = [replace(clean, status="failed", level=None, reason="too bright") if number % 2 == 0 else clean]
+        trials += [*steady, *shy, *changed]
+    ordered = [replace(t, id=f"{place:06d}") for place, t in enumerate(trials)]
+    run = start_run(tmp_path / "run", record_of(ordered, evaluated=["shy", "steady"]))
+    run.append(ordered)
+    summary = summarise(run, draws=200)
+    held = summary.paired_reference_of("shy", "jpeg", 1, "macro_mae")
+    assert (held.clean, held.changed, held.paired, held.trials) == (0.0, 2.0, 2, 4)  # not 3.0 over all four
+    found = contrast(summary)
+    assert found is not None and found.errors == {"steady": (2.0, 2.0), "shy": (0.0, 2.0)} and found.episodes == 2
+    lines = {line.name: line for c in severity_curves(summary) for line in c.lines if c.metric == "success_accuracy"}
+    assert np.isnan(lines["shy"].clean[1]), "the line is over four trials, of which two have a clean answer"
+    heat = dict(dict(model_views(summary)[0].heat)["success_accuracy"])
+    assert heat["visual"][1].held_against == "clean 1.00 to 0.50 on 2 pairs"
+    assert any("shy" in line and "4/8" in line for line in printed(summary, every=False).splitlines())
 
 
 def test_an_accuracy_that_any_constant_reaches_is_not_green(tmp_path: Path) -> None:
@@ -110,9 +134,9 @@ def test_a_certified_cell_is_marked_where_a_constant_is_certified_too(
     assert (" ".join(mark.split()) in " ".join(printed(summary).split())) == (accuracy_threshold < 0.9)
 
 
-def printed(summary: Summary) -> str:
+def printed(summary: Summary, *, every: bool = True) -> str:
     console = Console(width=80, record=True, file=StringIO())
-    print_summary(summary, console, every=True)
+    print_summary(summary, console, every=every)
     return console.export_text()
 
 

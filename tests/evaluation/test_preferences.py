@@ -17,6 +17,7 @@ from rewardlab.api import bench_plan
 from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, StoppedByModel
 from rewardlab.core.run import Run
+from rewardlab.core.storage import is_locked
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import open_dataset
 from rewardlab.evaluation.bench import run_benchmark
@@ -194,6 +195,19 @@ def test_what_cannot_be_read_is_counted_and_nothing_is_asked_twice(graded: Path,
     assert (asked["levels"]["scored"], asked["levels"]["asked"], asked["levels"]["value"]) == (6, 7, 1)
     reasons = [each["reason"] for each in first["answers"][server.model()]["levels"]]
     assert sorted(reasons)[-1].startswith("unreadable answer: expected one 'ANSWER: '") and reasons.count("") == 6
+
+
+def test_the_run_is_held_while_pairs_are_compared(graded: Path, tmp_path: Path) -> None:
+    held: list[bool] = []
+
+    def react(call: Call) -> None:
+        if "Clip A" in call.text:
+            held.append(is_locked(tmp_path / "run"))
+        judge(brighter)(call)
+
+    with chat_server(react) as server:
+        bench(graded, tmp_path / "run", server.model())
+    assert held and all(held)
 
 
 def test_a_spent_budget_stops_the_questions_and_the_same_command_goes_on(graded: Path, tmp_path: Path) -> None:

@@ -301,6 +301,16 @@ def test_failed_cells_are_scored_again_only_when_asked(
     assert {t.status for t in scored(Run(tmp_path / "run"))} == {"scored"}
 
 
+def test_a_cell_that_fails_again_has_its_newest_reason(tiny_data: Path, tmp_path: Path) -> None:
+    words = tmp_path / "words"
+    write_model(tmp_path, f"with open({str(words)!r}) as file:\n    raise OSError(file.read())")
+    settings = ("--perturbations", "polite_filler", "--severities", "1", "--max-failures", "0", "--engine", "local")
+    for word in ("first", "second", "third"):
+        words.write_text(word)
+        assert run_judge(tmp_path, command(tiny_data, tmp_path / "run", *settings, "--retry-failures")) == 3
+        assert {t.reason for t in scored(Run(tmp_path / "run"))} == {f"OSError: {word}"}
+
+
 def test_a_model_that_cannot_be_built_stops_the_run_with_its_reason(tiny_data: Path, tmp_path: Path) -> None:
     class Broken:
         def score(self, episodes: Sequence[Episode]) -> list[Answer]:  # noqa: ARG002

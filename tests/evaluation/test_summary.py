@@ -15,7 +15,7 @@ from rewardlab.core import __version__
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.summary import Measurement, Summary, join_summaries
+from rewardlab.core.summary import SCHEMA, Measurement, Summary, join_summaries
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import (
     METRIC_COLUMNS,
@@ -129,8 +129,8 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (lambda _content: {"schema": 6}, "the whole has no accuracy_threshold, bootstrap, calibration"),
-        (lambda content: content | {"schema": 7}, "schema: 6"),
+        (lambda _content: {"schema": SCHEMA}, "the whole has no accuracy_threshold, bootstrap, calibration"),
+        (lambda content: content | {"schema": SCHEMA + 1}, f"schema: {SCHEMA}"),
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"accuracy_threshold": "high"}, "accuracy_threshold must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),

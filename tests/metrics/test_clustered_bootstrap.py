@@ -121,6 +121,24 @@ def test_with_few_clusters_the_interval_is_wider_and_still_covers_nine_of_ten(cl
     assert np.mean((means.low <= truth) & (truth <= means.high)) >= 0.91
 
 
+@pytest.mark.parametrize("clusters", [2, 3, 4, 6, 9])
+def test_an_interval_of_very_few_clusters_covers_95_percent(clusters: int) -> None:
+    values = rng_for(0, "few clusters", clusters).normal(1, 0.5, (STUDIES, clusters))
+    cluster, study = np.tile(np.arange(clusters), STUDIES), np.repeat(np.arange(STUDIES), clusters)
+    draws = draw_clusters(clusters, 500, seed=0)
+    means = estimate_means(values.ravel(), cluster, study, STUDIES, draws, proportion=False)
+    assert 0.93 <= np.mean((means.low <= 1) & (means.high >= 1)) <= 0.97
+
+
+def test_clusters_that_agree_have_an_interval_from_six_on() -> None:
+    for clusters, known in ((5, False), (6, True)):
+        gap, draws = np.full(clusters, 0.3), draw_clusters(clusters, 500, seed=0)
+        paired = paired_means(gap, np.zeros(clusters), np.arange(clusters), draws)
+        assert (paired.p < 0.05) == known and math.isnan(paired.low) != known
+        if known:
+            assert [paired.low, paired.high] == pytest.approx([0.3, 0.3])
+
+
 def test_one_cluster_or_nothing_has_no_interval() -> None:
     draws = draw_clusters(1, 50, seed=0)
     one = estimate_means(
@@ -178,6 +196,14 @@ def test_the_minimum_detectable_change_is_that_of_the_paired_t_test() -> None:
     assert math.isnan(minimum_detectable_change(0.1, 1))
 
 
+@pytest.mark.parametrize("clusters", [2, 3, 10])
+def test_the_standard_error_of_a_difference_is_right_for_few_clusters(clusters: int) -> None:
+    draws, cluster = draw_clusters(clusters, 1000, seed=0), np.arange(clusters)
+    gaps = rng_for(0, "standard error", clusters).standard_normal((600, clusters))
+    squares = [paired_means(gap, np.zeros(clusters), cluster, draws).error ** 2 for gap in gaps]
+    assert np.mean(squares) == pytest.approx(1 / clusters, rel=0.15)
+
+
 def test_paired_p_values_are_uniform_when_nothing_differs() -> None:
     draws = draw_clusters(40, 400, seed=0)
     cluster = np.repeat(np.arange(40), 6)
@@ -189,14 +215,18 @@ def test_paired_p_values_are_uniform_when_nothing_differs() -> None:
     assert 0.03 <= small / 600 <= 0.075
 
 
-def test_a_p_value_is_below_five_percent_exactly_where_the_interval_leaves_out_zero() -> None:
-    draws = draw_clusters(25, 2000, seed=0)
-    cluster = np.repeat(np.arange(25), 4)
+@pytest.mark.parametrize("clusters", [2, 3, 5, 9, 25])
+def test_a_p_value_is_below_five_percent_only_where_the_interval_leaves_out_zero(clusters: int) -> None:
+    draws = draw_clusters(clusters, 2000, seed=0)
+    cluster = np.repeat(np.arange(clusters), 4)
     for number in range(60):
         rng = rng_for(number, "edge")
-        paired = paired_means(rng.standard_normal(100) + 0.2, np.zeros(100), cluster, draws)
+        values = rng.standard_normal(4 * clusters) + 1 / math.sqrt(clusters)
+        paired = paired_means(values, np.zeros(len(values)), cluster, draws)
+        leaves_out = paired.low > 0 or paired.high < 0
+        assert leaves_out or paired.p >= 0.05
         if abs(paired.p - 0.05) > 0.004:  # at the edge the order statistics are interpolated
-            assert (paired.p < 0.05) == (paired.low > 0 or paired.high < 0)
+            assert leaves_out == (paired.p < 0.05)
 
 
 def test_identical_models_do_not_differ_and_a_constant_has_no_tau_to_compare() -> None:

@@ -1,5 +1,6 @@
 """Metrics of long tasks: each stage by its own instruction, the order of stages, progress over the whole task."""
 
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from rewardlab.metrics.stages import (
 from tests.metrics.handmade_trials import table, trial
 
 FRAMES = 4
+NUMBERS = count()
 
 
 def asked(done: tuple[int, ...], level: float = 3.0, progress: tuple[float, ...] | None = None, **more: Any) -> Trial:
@@ -27,21 +29,26 @@ def asked(done: tuple[int, ...], level: float = 3.0, progress: tuple[float, ...]
     return trial(level, truth_stages=done, progress=progress, shown=tuple(range(FRAMES)), **more)
 
 
+def stage(done: tuple[int, ...], level: float = 3.0, progress: tuple[float, ...] | None = None, **more: Any) -> Trial:
+    """Return a question about one stage, by its own instruction."""
+    return asked(done, level, progress, episode=f"{next(NUMBERS)}#stage1", **more)
+
+
 DONE, NEVER, UNDONE = (0, 1, 1, 1), (0, 0, 0, 0), (0, 1, 1, 0)
 
 
 def test_a_stage_counts_as_done_where_it_is_at_the_end() -> None:
-    trials = table([asked(DONE, 5), asked(NEVER, 1), asked(UNDONE, 5), asked(DONE, 2)])
+    trials = table([stage(DONE, 5), stage(NEVER, 1), stage(UNDONE, 5), stage(DONE, 2)])
     assert stage_success_accuracy(trials) == 0.5
     assert stage_success_auc(trials) == pytest.approx((1 + 0.5 + 1 + 0) / 4)  # a tie of 5 and 5 counts half
 
 
 def test_only_questions_about_one_stage_count_as_stages_by_themselves() -> None:
-    trials = table([asked(DONE), asked((*DONE, *NEVER)), asked((*DONE, *UNDONE)), trial(3.0, 3)])
-    assert eligible(trials, "one stage").tolist() == [True, False, False, False]
-    assert eligible(trials, "completed stage").tolist() == [True, False, False, False]
-    assert eligible(trials, "stages").tolist() == [False, True, True, False]
-    assert eligible(trials, "undone stage").tolist() == [False, False, True, False]
+    trials = table([stage(DONE), asked((*DONE, *NEVER)), asked((*DONE, *UNDONE)), trial(3.0, 3), asked(DONE)])
+    assert eligible(trials, "one stage").tolist() == [True, False, False, False, False]
+    assert eligible(trials, "completed stage").tolist() == [True, False, False, False, False]
+    assert eligible(trials, "stages").tolist() == [False, True, True, False, False]
+    assert eligible(trials, "undone stage").tolist() == [False, False, True, False, False]
     assert not answered(trials, "stages").any()  # no progress was given
 
 
@@ -52,15 +59,15 @@ def test_a_done_first_frame_of_the_next_stage_is_no_undoing() -> None:
 def test_order_is_that_of_predicted_completions_within_one_video() -> None:
     early, late = (0.0, 0.9, 0.9, 0.9), (0.0, 0.1, 0.1, 0.2)
     first, second = (0, 1, 1, 1), (0, 0, 0, 1)
-    kept = [asked(first, progress=early, video="a"), asked(second, progress=late, video="a")]
-    swapped = [asked(first, progress=late, video="b"), asked(second, progress=early, video="b")]
-    tied = [asked(first, progress=(0, 0, 0, 1), video="c"), asked(second, progress=(0, 0, 0, 1), video="c")]
-    flat = [asked(each, progress=(0.3,) * 4, video="d") for each in (first, second)]
+    kept = [stage(first, progress=early, video="a"), stage(second, progress=late, video="a")]
+    swapped = [stage(first, progress=late, video="b"), stage(second, progress=early, video="b")]
+    tied = [stage(first, progress=(0, 0, 0, 1), video="c"), stage(second, progress=(0, 0, 0, 1), video="c")]
+    flat = [stage(each, progress=(0.3,) * 4, video="d") for each in (first, second)]
     assert stage_order(table(kept)) == 1 and stage_order(table(swapped)) == 0
     assert stage_order(table(tied)) == stage_order(table(flat)) == 0.5
     assert stage_order(table([*kept, *swapped, *tied])) == 0.5
     assert np.isnan(stage_order(table([kept[0], swapped[1]])))  # of two videos
-    other = [asked(second, progress=early, video="a", model="other")]
+    other = [stage(second, progress=early, video="a", model="other")]
     assert stage_order(table([*kept, *other])) == 1  # models do not mix
 
 
@@ -87,7 +94,8 @@ def test_every_stage_metric_has_an_interval() -> None:
     for number in range(40):
         for done in ((*DONE, *UNDONE), DONE, (0, 0, 1, 0)):
             path: tuple[float, ...] = tuple(rng.random(FRAMES).tolist())
-            rows.append(asked(done, float(rng.uniform(1, 5)), path, video=str(number), task=str(number)))
+            made = stage if len(done) == FRAMES else asked
+            rows.append(made(done, float(rng.uniform(1, 5)), path, video=str(number), task=str(number)))
     trials = table(rows)
     draws = draw_clusters(int(clusters_of(trials).max()) + 1, 200, seed=0)
     for metric in (m for m in METRICS.values() if m.display.stages):

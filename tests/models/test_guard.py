@@ -25,6 +25,7 @@ from rewardlab.models import name_model
 from rewardlab.models.controls import Constant
 from rewardlab.models.guard import Guard, Guarded, clip_quality, distances, episode_quality, nearest_distance
 from rewardlab.perturbations import choose_perturbations
+from rewardlab.rl.reward_stream import RewardMode, RewardStream
 from tests.conftest import moving_square, write_rows
 
 
@@ -75,6 +76,21 @@ def test_the_policies() -> None:
     assert isinstance(kept, Score) and kept.level == 5
     (never,) = Guarded(Optimist(), replace(GUARD, threshold=None)).score([clip("sure")])
     assert isinstance(never, Failure)
+
+
+@pytest.mark.parametrize("mode", ["final", "frame", "difference"])
+def test_a_held_success_pays_no_more_than_level_4(mode: RewardMode) -> None:
+    class Done:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+            return [Score(5.0, progress=(0.1, 1.0, 0.5, 0.99)) for _ in episodes]
+
+    (held,) = Guarded(Done(), replace(GUARD, policy="hold", threshold=None)).score([clip("sure")])
+    assert isinstance(held, Score) and held.progress == (0.1, 0.75, 0.5, 0.75)
+    stream = RewardStream("open the door", mode=mode, success_bonus=1.0)
+    for frame in clip("sure").frames:
+        stream.add(frame)
+    stream.update(held)
+    assert stream.reward(ended=True) == 0.75
 
 
 def test_a_feature_that_is_missing_is_not_taken_for_a_good_one() -> None:

@@ -21,9 +21,9 @@ pytest.importorskip("fastapi")
 import httpx2
 
 from rewardlab.cli import main
-from rewardlab.core.episode import episode_from_frames
+from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import PlanError
-from rewardlab.core.trial import Answer, Failure
+from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models import name_model
 from rewardlab.serving.batching import load_served_model
 from rewardlab.serving.sessions import Session
@@ -342,6 +342,18 @@ def test_robometers_client_is_answered(client: httpx2.Client) -> None:
     }
     reply = client.post("/evaluate_batch", json={"samples": [pair]}).json()["outputs_preference"]
     assert reply["predictions"] == [1] and 0.5 < reply["prediction_probs"][0] <= 1
+
+
+def test_a_clip_is_not_better_than_itself() -> None:
+    class Hesitant:
+        def score(self, episodes: Sequence[Episode]) -> list[Answer]:
+            return [Score(3.0, (0.26, 0.11, 0.06, 0.02, 0.55)) for _ in episodes]
+
+    clip = {"frames": FRAMES.tolist(), "task": "push"}
+    pair = {"sample_type": "preference", "chosen_trajectory": clip, "rejected_trajectory": clip}
+    with reward_server("hesitant", Hesitant()) as client:
+        reply = client.post("/evaluate_batch", json={"samples": [pair]}).json()["outputs_preference"]
+    assert reply["prediction_probs"] == [pytest.approx(0.5, abs=1e-12)] and reply["predictions"] == [0]
 
 
 def test_a_token_is_asked_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch) -> None:

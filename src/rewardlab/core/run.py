@@ -81,7 +81,7 @@ class Run:
             ) from error
 
     def parts(self) -> list[Path]:
-        """Return the Parquet parts written so far."""
+        """Return the Parquet parts written so far; what `compact` has joined comes before what was added since."""
         return sorted((self.folder / "trials").glob("*.parquet"))
 
     def trials(self, columns: Sequence[str] = TRIAL_COLUMNS, *, repeats: bool = False) -> TrialTable:
@@ -185,8 +185,12 @@ class Run:
         return [path.name.startswith("all-") for path in self.parts()] == [True]
 
     def join_small_parts(self) -> None:
-        """Join the small parts into one when there are many: few files, and never more in memory than those."""
-        small = [path for path in self.parts() if path.stat().st_size < _SMALL_PART]
+        """Join the small parts into one when there are many: few files, and never more in memory than those.
+
+        What `compact` has joined stays as it is, so that parts added since are known to be newer.
+        """
+        added = (self.folder / "trials").glob("part-*.parquet")
+        small = [path for path in sorted(added) if path.stat().st_size < _SMALL_PART]
         if len(small) > _MANY_SMALL_PARTS:
             self._join("part", small)
 

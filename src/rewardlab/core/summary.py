@@ -9,7 +9,7 @@ from typing import Any, Literal
 from rewardlab.core.records import meaning, record_from_json, record_to_json, without_checksums
 from rewardlab.core.trial import CATEGORIES, CLEAN
 
-SCHEMA = 6  # of summary.json; raised when a field comes, goes, or changes its name or its meaning
+SCHEMA = 7  # of summary.json; raised when a field comes, goes, or changes its name or its meaning
 PIXEL_CONTROLS = ("motion", "end-motion", "change")  # they see how much pixels change, and nothing else
 CONTROL_ORDER = ("constant", "random", "length", *PIXEL_CONTROLS, "oracle")
 _MODEL_NAME_FIELDS = ("model", "control", "reference")  # fields of the records below
@@ -33,16 +33,19 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PairedReference:
-    """Baselines of a metric under perturbation, from exactly the same trials.
+    """Baselines of a metric under perturbation, from the same trials.
 
-    Some perturbations change the true label; then a constant answer may be right more often than on clean episodes.
+    `clean` and `changed` are over the trials that have both, so their difference is what the change does. Some
+    perturbations change the true label; then a constant answer may be right more often than on clean episodes.
     """
 
     model: str = meaning("the model's name")
     group: str = meaning("`clean`, a category, or a perturbation")
     severity: int = meaning("the severity of the trials")
     metric: str = meaning("`success_accuracy` or `macro_mae`")
-    clean: float | None = meaning("the metric of the model on the clean episodes of these trials")
+    clean: float | None = meaning("the metric of the model on the clean episodes of the paired trials")
+    changed: float | None = meaning("the metric of the model on the paired trials")
+    paired: int = meaning("trials that the model answered whose clean episode it answered too")
     blind: float | None = meaning("the metric of the best constant level on these trials")
     trials: int = meaning("trials from which the metric is computed")
     relabelled: int = meaning("those of them whose true label the perturbation changed")
@@ -340,7 +343,7 @@ class Summary:
 
     def paired_reference_of(self, model: str, group: str, severity: int, metric: str) -> PairedReference:
         """Return the baselines of a measurement; an empty record if there are none."""
-        empty = PairedReference(model, group, severity, metric, None, None, 0, 0, None)
+        empty = PairedReference(model, group, severity, metric, None, None, 0, None, 0, 0, None)
         return self._paired_references.get((model, group, severity, metric), empty)
 
     @cached_property

@@ -25,6 +25,7 @@ _MAX_TOKENS = 10**15
 SEVERITIES = (0, 1, 2, 3, 4)
 SUCCESS_LEVEL = 5  # the level of the rubric at which the task is done
 MIDWAY = "midway:"  # before the name of a perturbation that begins in the middle of the clip
+STAGE = "#stage"  # behind the id of an episode, with a number: the question about one of its stages
 CLEAN = "clean"  # the name of the perturbation that changes nothing
 NO_FAILURE = "none"  # in place of a cause: the rollout did not fail
 FAILURE_ANSWERS = (NO_FAILURE, *FAILURE_CAUSES)

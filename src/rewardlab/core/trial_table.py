@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def join_parts(parts: Iterable["pyarrow.Table"]) -> "pyarrow.Table":
-    """Return every trial of one or more parts once, ordered by id; of a trial scored again, the score wins."""
+    """Return every trial of one or more parts once, ordered by id.
+
+    Of a trial that was asked again the score wins, and where it failed again the last of the parts.
+    """
     import pyarrow as pa
 
     columns: dict[str, list[pa.ChunkedArray]] = {}  # part by part, so that each can be let go of when it is joined
@@ -68,8 +71,9 @@ def _order(ids: "pyarrow.ChunkedArray", status: "pyarrow.ChunkedArray") -> "pyar
 
     if pc.all(pc.less(ids[:-1], ids[1:])).as_py() is not False:
         return None
-    table = pa.table({"id": ids, "status": status.cast(pa.string())})
-    order = pc.sort_indices(table, [("id", "ascending"), ("status", "descending")])  # a score before a failure
+    table = pa.table({"id": ids, "status": status.cast(pa.string()), "place": np.arange(len(ids))})
+    first = [("id", "ascending"), ("status", "descending"), ("place", "descending")]  # a score before a failure
+    order = pc.sort_indices(table, first)
     ids = ids.take(order)
     new = pc.not_equal(ids[:-1], ids[1:])
     return order.filter(pa.chunked_array([pa.array([True]), *new.chunks]))

@@ -9,6 +9,7 @@ from rewardlab.core.episode import Episode, Label, view_episodes
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import INSTRUCTION_CHARACTERS
 from rewardlab.core.seeding import rng_for
+from rewardlab.core.trial import STAGE
 from rewardlab.data.contract import Contents, Problem
 from rewardlab.data.safe_files import text_lines
 
@@ -183,7 +184,7 @@ def with_stage_questions(episodes: Sequence[Episode]) -> tuple[Episode, ...]:
     for episode in episodes:
         found.append(episode)
         for number, stage in enumerate(episode.label.stages, start=1):
-            name = f"{episode.id}#stage{number}"
+            name = f"{episode.id}{STAGE}{number}"
             found.append(replace(episode, id=name, instruction=stage.instruction, label=Label(stages=(stage,))))
     return tuple(found)
 

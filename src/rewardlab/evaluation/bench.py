@@ -18,6 +18,7 @@ from rewardlab.core.records import (
     without_checksums,
 )
 from rewardlab.core.run import Run
+from rewardlab.core.storage import locked
 from rewardlab.core.trial import CLEAN, FAILURE_ANSWERS
 from rewardlab.core.trial_table import TrialTable, trials_digest
 from rewardlab.data import choose_split, open_dataset
@@ -178,7 +179,8 @@ def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None, prefer
     answers: dict[str, PairAnswers] = {}
     if preferences:
         try:
-            answers = compare_clips(run, plan, scoring_context(plan, episodes), people, level_pairs)
+            with locked(run.folder):  # another process would ask the same pairs, and replace these answers
+                answers = compare_clips(run, plan, scoring_context(plan, episodes), people, level_pairs)
         except (KeyboardInterrupt, StopRun) as stop:
             raise stopped(
                 stop, f"every trial is scored in {run.place}, but not every pair is compared: {stop}"

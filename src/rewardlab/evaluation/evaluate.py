@@ -259,6 +259,8 @@ def score_jobs(
 
     Jobs may be made of what came out of earlier ones: `take` is given every trial before the next job is asked for.
     """
+    if plan.scoring.retry_failures and run.parts():
+        run.compact()  # of a trial that fails again, the new reason is then known from the old one
     spending, (finished, total) = replace(context, budget=plan.model_budget(run.folder)), size
     here = plan.execution.engine == "local"
     outside = [name for name, model in context.models.items() if has_outside_code(model)] if here else []

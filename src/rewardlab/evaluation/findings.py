@@ -450,7 +450,7 @@ class Contrast:
     holds: str
     breaks: str
     errors: dict[str, tuple[float, float]]  # by model: mean error in levels, clean and changed
-    episodes: int
+    episodes: int  # that both compare; each model only those that it answered clean and changed
 
     def is_about(self, entry: WorstPerturbation) -> bool:
         """Tell whether this is the change, and the model that breaks under it."""
@@ -476,18 +476,18 @@ def contrast(summary: Summary) -> Contrast | None:
     severity, metric = summary.highest_severity, macro_mae.name
     found: list[tuple[float, Contrast]] = []
     for name in summary.perturbations if severity else ():
-        errors, floors, episodes = dict[str, tuple[float, float]](), dict[str, float](), 0
+        errors, floors, clips = dict[str, tuple[float, float]](), dict[str, float](), dict[str, int]()
         for model in summary.evaluated:
-            row = summary.measurement(model, name, severity, metric)
             held = summary.paired_reference_of(model, name, severity, metric)
-            if row.value is not None and held.clean is not None:
-                errors[model], episodes = (held.clean, row.value), row.scored
+            if held.clean is not None and held.changed is not None:
+                errors[model], clips[model] = (held.clean, held.changed), held.paired
                 floors[model] = held.noise_floor or 0.0
         rises = {model: changed - clean for model, (clean, changed) in errors.items()}
         rises = {m: 0.0 if abs(rise) <= floors[m] else rise for m, rise in rises.items()}
         if len(rises) > 1:
             best, worst = min(rises, key=rises.__getitem__), max(rises, key=rises.__getitem__)
-            made = Contrast(name, severity, best, worst, {model: errors[model] for model in (best, worst)}, episodes)
+            shown, fewest = {m: errors[m] for m in (best, worst)}, min(clips[best], clips[worst])
+            made = Contrast(name, severity, best, worst, shown, fewest)
             found.append((rises[worst] - max(rises[best], 0.0), made))
     gap, most = max(found, key=lambda pair: pair[0], default=(0.0, None))
     return most if gap > _LEAST_CONTRAST else None

@@ -23,6 +23,7 @@ from rewardlab.perturbations import PERTURBATIONS
 _FORM = re.compile(r"(?:(?P<model>\S.*)/)?(?P<metric>\w+)(?::(?P<group>[^\s@<>=]+))?(?:@(?P<severity>[0-4]))?")
 _COMPARED = re.compile(r"(?P<what>.+?)\s*(?P<op><=|>=|<|>)\s*(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))")
 _OPERATORS: dict[str, Callable[[float, float], bool]] = {"<=": le, ">=": ge, "<": lt, ">": gt}
+_NO_INTERVAL = "without an interval, which takes 2 clusters (tasks or videos), or 6 where all have the same value"
 _EXAMPLE = "write macro_mae<=0.8, success_accuracy:visual@3>=0.7, certified:visual>=2 or coverage>=0.99"
 
 
@@ -105,7 +106,7 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
         severity = 0 if gate.group == CLEAN else chosen
         found = summary.measurement(model, gate.group, severity, gate.metric)
         where = "on clean episodes" if gate.group == CLEAN else f"under {gate.group} at severity {severity}"
-        value, ends = found.value, format_interval(found, 3) or "without an interval"
+        value, ends = found.value, format_interval(found, 3) or _NO_INTERVAL
         number = "no value" if value is None else f"{format_number(value, 3)} {ends}"
         measured = f"{number} ({found.scored}/{found.asked} scored) {where}"
         compared = found.high if gate.op.startswith("<") else found.low  # the end that speaks against the gate

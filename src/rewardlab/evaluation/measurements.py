@@ -119,7 +119,7 @@ def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEs
     return Measurement(model, group, severity, metric, value, m.scored, m.asked, low, high)
 
 
-# What a number under change is held against: the clean answer and the best constant, on the very same trials.
+# What a number under change is held against: the clean answer and the best constant, on the same trials.
 
 
 def paired_reference(trials: TrialTable, again: AskedAgain | None = None) -> tuple[PairedReference, ...]:
@@ -147,17 +147,19 @@ def _references(
     used = ~np.isnan(values) & (conditions.of_trial >= 0)
     shape = (len(conditions.names), max(len(names), 1))
     of_clean = clean_values(trials, values)[0]
-    clean = _means(of_clean, used, place, shape)
+    paired = used & ~np.isnan(of_clean)
+    clean, changed = (_means(column, paired, place, shape) for column in (of_clean, values))
     blind = _best_constant(trials, name, used, place, shape)
     relabelled = sum_by(conditions.of_trial[used & trials.matches("expectation", "relabel")], shape[0])
-    counts = sum_by(conditions.of_trial[used], shape[0])
+    counts, pairs = (sum_by(conditions.of_trial[rows], shape[0]) for rows in (used, paired))
     for number, (model, group, severity) in enumerate(conditions.names):
         if counts[number]:
-            held = (none_if_nan(float(clean[number])), none_if_nan(float(blind[number])))
-            both = np.flatnonzero(used & ~np.isnan(of_clean) & (conditions.of_trial == number)) if again else ()
+            held = none_if_nan(float(clean[number])), none_if_nan(float(changed[number])), int(pairs[number])
+            both = np.flatnonzero(paired & (conditions.of_trial == number)) if again else ()
             floor = _floor(again, trials, name, np.asarray(both)) if again and severity and len(both) else math.nan
+            best = none_if_nan(float(blind[number]))
             counted = int(counts[number]), int(relabelled[number])
-            yield PairedReference(model, group, severity, name, *held, *counted, none_if_nan(floor))
+            yield PairedReference(model, group, severity, name, *held, best, *counted, none_if_nan(floor))
 
 
 def _floor(again: AskedAgain, trials: TrialTable, metric: str, rows: Codes) -> float:

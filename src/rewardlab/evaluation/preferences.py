@@ -347,7 +347,8 @@ class _Measure:
         clusters = np.array([self.cluster[name] for name, _ in values], dtype=np.int64)
         zeros = np.zeros(len(values), dtype=np.int64)
         means = estimate_means(numbers, clusters, zeros, 1, self.draws, proportion=False)
-        value, low, high = (none_if_nan(float(column[0])) for column in (means.value, means.low, means.high))
+        ends = (np.clip(column[0], 0, 1) for column in (means.value, means.low, means.high))
+        value, low, high = (none_if_nan(float(each)) for each in ends)
         return PreferenceShare(value, low, high, len(values), asked)
 
 

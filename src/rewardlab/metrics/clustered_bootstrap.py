@@ -22,6 +22,7 @@ Codes = NDArray[np.int64]
 Float = TypeVar("Float", np.float32, np.float64)
 HELD = 2_000_000  # drawn numbers held at a time
 FEW_CLUSTERS = 10  # below this an interval is printed with a warning
+_EQUAL = 1e-9  # standard deviation of draws below which all clusters agree
 _BLOCK = 250_000  # clusters times draws drawn at a time
 # The linear algebra library starts threads for a product of more than this, and on a shared machine waiting for them
 # costs fifty times the product itself: small products are made in pieces below it.
@@ -140,8 +141,12 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
     """Return the ends of the expanded percentile interval of each row of draws; nan with fewer than two clusters.
 
     With few clusters the plain percentiles are too narrow; their tails are widened so that the interval is as long as
-    the one with Student's t (Hesterberg 2015). A number that is undefined in most draws has no interval.
+    the one with Student's t (Hesterberg 2015). Below ten clusters the draws take too few values for that, and each end
+    is the farther out of this one and of Student's interval around the mean of the draws. Where all clusters agree,
+    there is no interval unless a sign test would find so many significant: six for 95 %. A number that is undefined in
+    most draws has none either.
     """
+    clusters = np.broadcast_to(clusters, len(drawn))
     ordered = np.sort(drawn, axis=1)  # nan comes last
     known = (~np.isnan(ordered)).sum(axis=1)
     df = np.maximum(np.asarray(clusters, dtype=np.float64), 2) - 1
@@ -149,7 +154,20 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
     tail = np.array([normal_cdf(number) for number in (np.sqrt((df + 1) / df) * quantile).tolist()])
     low, high = _ordered_quantile(ordered, known, tail), _ordered_quantile(ordered, known, 1 - tail)
     undefined = (clusters < 2) | (known < drawn.shape[1] / 2)
+    few = np.flatnonzero(~undefined & (clusters < FEW_CLUSTERS))
+    if len(few):
+        with np.errstate(invalid="ignore"):  # a draw can be infinite, which leaves the percentiles alone
+            mean, spread = row_mean(drawn[few]), np.sqrt(row_variance(drawn[few]))
+            half = -quantile[few] * spread * np.sqrt((df[few] + 1) / df[few])
+            low[few], high[few] = np.fmin(low[few], mean - half), np.fmax(high[few], mean + half)
+        undefined[few] = (spread < _EQUAL) & (_sign_test(clusters[few]) >= 1 - confidence)
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
+
+
+def _sign_test(clusters: Numbers) -> Numbers:
+    """Return the two-sided p-value of so many clusters that all lie on one side."""
+    found: Numbers = 0.5 ** (clusters - 1)
+    return found
 
 
 def proportion_interval(
@@ -173,23 +191,29 @@ def proportion_interval(
     return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
 
 
+def row_mean(drawn: Numbers) -> Numbers:
+    """Return the mean of each row of draws, leaving out draws in which the number is undefined."""
+    known = ~np.isnan(drawn)
+    mean: Numbers = np.where(known, drawn, 0).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
+    return mean
+
+
 def row_variance(drawn: Numbers) -> Numbers:
     """Return the variance of each row of draws, leaving out draws in which the number is undefined."""
     known = ~np.isnan(drawn)
     if known.all():
         return np.asarray(drawn.var(axis=1))
-    count = np.maximum(known.sum(axis=1), 1)
-    filled = np.where(known, drawn, 0)
-    mean = filled.sum(axis=1) / count
-    spread = np.where(known, drawn - mean[:, None], 0)
-    variance: Numbers = (spread**2).sum(axis=1) / count
+    spread = np.where(known, drawn - row_mean(drawn)[:, None], 0)
+    variance: Numbers = (spread**2).sum(axis=1) / np.maximum(known.sum(axis=1), 1)
     return variance
 
 
 def paired_p_value(drawn: Numbers, clusters: int) -> float:
-    """Return the two-sided p-value of a difference from its draws: below 0.05 exactly where its interval leaves out 0.
+    """Return the two-sided p-value of a difference from its draws: below 0.05 only where its interval leaves out 0.
 
-    Where all draws are on one side of 0, their mean and spread tell how far away it is, as in a t-test over clusters.
+    It counts the draws on the rarer side of 0, one more than there are, so that at the edge it can be above 0.05 where
+    the interval just leaves out 0. Where all draws are on one side, their mean and spread tell how far away 0 is, as in
+    a t-test over clusters; below ten clusters these must do so too. Few clusters that all agree get a sign test.
     """
     known = drawn[~np.isnan(drawn)]
     if clusters < 2 or len(known) < len(drawn) / 2:
@@ -197,8 +221,15 @@ def paired_p_value(drawn: Numbers, clusters: int) -> float:
     rarer = min(int((known <= 0).sum()), int((known >= 0).sum()))
     fraction = min(1.0, 2 * (rarer + 1) / (len(known) + 1))
     distance, spread = -normal_quantile(fraction / 2), float(known.std())  # in standard deviations
-    if rarer == 0 and spread > 0:
-        distance = max(distance, abs(float(known.mean())) / spread)
+    agree, few = spread < _EQUAL, clusters < FEW_CLUSTERS
+    if few and agree and rarer == 0:
+        return float(_sign_test(np.array(float(clusters))))
+    if not agree:
+        far = abs(float(known.mean())) / spread
+        if rarer == 0:
+            distance = far if few else max(distance, far)
+        elif few:
+            distance = min(distance, far)
     return float(min(1.0, 2 * student_t_cdf(clusters - 1, -distance / math.sqrt(clusters / (clusters - 1)))))
 
 

@@ -1,5 +1,6 @@
 """What a metric is, how it is shown, which trials it is about."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -7,7 +8,7 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from rewardlab.core.trial import CLEAN, MIDWAY
+from rewardlab.core.trial import CLEAN, MIDWAY, STAGE
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
 
@@ -115,6 +116,13 @@ def _stages(trials: TrialTable) -> Numbers:
     return np.where(frames > 0, trials.list_lengths("truth_stages") / np.maximum(frames, 1), 0)
 
 
+def _asks_stage(trials: TrialTable) -> Mask:
+    """Tell which trials ask about one stage by its own instruction; a whole task can have a single stage too."""
+    code, names = trials.codes("episode")
+    asked = np.array([re.search(rf"{STAGE}\d+$", name) is not None for name in names], dtype=bool)
+    return np.asarray(asked[code] & (_stages(trials) == 1))
+
+
 def _stage_events(trials: TrialTable) -> Numbers:
     """Return how often a stage is completed (in the first row) and undone (in the second)."""
     done, lengths = trials.lists("truth_stages")
@@ -149,8 +157,8 @@ _RULES: dict[Eligibility, Callable[[TrialTable], Mask]] = {
     "true progress": lambda trials: has_values(trials, "truth_progress"),
     "reversed clip": lambda trials: trials.matches("perturbation", "reverse") & (trials.number("severity") == 4),
     "static clip": _static,
-    "one stage": lambda trials: _stages(trials) == 1,
-    "completed stage": lambda trials: (_stages(trials) == 1) & (_stage_events(trials)[0] > 0),
+    "one stage": _asks_stage,
+    "completed stage": lambda trials: _asks_stage(trials) & (_stage_events(trials)[0] > 0),
     "visible end": lambda trials: trials.matches("perturbation", CLEAN) | trials.matches("expectation", "same"),
     "hidden end": _hidden_end,
     "stages": lambda trials: _stages(trials) > 1,

@@ -60,7 +60,7 @@ def paired_metric(metric: Metric, a: TrialTable, b: TrialTable, draws: Draws) ->
 def _paired(values: tuple[float, float], drawn: Numbers, trials: int, clusters: int) -> PairedDifference:
     low, high = percentile_interval(drawn[None, :], np.array([clusters], dtype=np.float64))
     known = drawn[~np.isnan(drawn)]
-    error = float(known.std()) if len(known) and clusters > 1 else np.nan
+    error = float(known.std()) * math.sqrt(clusters / (clusters - 1)) if len(known) and clusters > 1 else np.nan
     p, difference = paired_p_value(drawn, clusters), values[0] - values[1]
     return PairedDifference(*values, difference, float(low[0]), float(high[0]), p, error, trials, clusters)
 

@@ -93,12 +93,14 @@ def _trigrams(text: str) -> Counter[str]:
     return Counter(padded[start : start + _LENGTH] for start in range(len(padded) - _LENGTH + 1))
 
 
-VERSION = 1  # of the behaviour: raise it whenever the same guard gives other answers
+VERSION = 2  # of the behaviour: raise it whenever the same guard gives other answers
 POLICIES: tuple[str, ...] = get_args(Decision)
 QUALITY = ("sharpness", "noise", "exposure", "contrast", "saturation", "freeze", "jump")
 
 _FARTHEST = 6.0  # standard deviations; beyond, farther counts no more
 _LEAST_PROB = 1e-4
+_HELD_LEVEL = SUCCESS_LEVEL - 1.0  # of a success that policy `hold` holds back
+_HELD_PROGRESS = (_HELD_LEVEL - 1) / (SUCCESS_LEVEL - 1)  # the most that it leaves to any frame
 
 
 @dataclass(frozen=True)
@@ -213,8 +215,9 @@ class Guarded:
         decision = "pass" if passes else cast(Decision, self.guard.policy)  # checked when the guard was made
         verdict = GuardVerdict(decision, round(risk, 4), success, self._shift(features))
         score = replace(answer, info=replace(answer.info, guard=verdict))
-        if decision == "hold":  # not done yet: nothing is paid for a success that is in doubt
-            return replace(score, level=SUCCESS_LEVEL - 1.0, probabilities=None), passes
+        if decision == "hold":  # not done yet: no frame may be paid as a success that is in doubt
+            progress = None if score.progress is None else tuple(min(value, _HELD_PROGRESS) for value in score.progress)
+            return replace(score, level=_HELD_LEVEL, probabilities=None, progress=progress), passes
         if decision == "abstain":
             reason = f"the guard abstains: this success is false with an estimated probability of {risk:.2f}"
             return Failure(reason, score.raw, score.info), passes

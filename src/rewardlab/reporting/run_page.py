@@ -212,6 +212,8 @@ def _number_at(summary: Summary, model: str, group: str, severity: int, metric: 
     row = summary.measurement(model, group, severity, metric.name)
     held = summary.paired_reference_of(model, group, severity, metric.name)
     references = [f"clean {format_number(held.clean)}"] if held.severity and held.clean is not None else []
+    if references and held.paired < held.trials:
+        references = [f"clean {format_number(held.clean)} to {format_number(held.changed)} on {held.paired} pairs"]
     references += [f"constant {format_number(held.blind)}"] if held.relabelled else []
     references += [f"noise {format_number(held.noise_floor)}"] if held.noise_floor is not None else []
     shown = ", ".join(references) if row.value is not None else ""

@@ -4,11 +4,11 @@ import math
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
-from rewardlab.core.summary import Measurement, Summary
+from rewardlab.core.summary import Measurement, PairedReference, Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.metrics import metrics_shown
 from rewardlab.metrics.contract import Eligibility, Metric
-from rewardlab.reporting.svg_charts import Line, SeverityCurves, curve_chart
+from rewardlab.reporting.svg_charts import SAME, Line, SeverityCurves, curve_chart
 
 KEPT = "expectation_kept"
 _NEEDS: dict[Eligibility, str] = {
@@ -88,8 +88,14 @@ def _curves_by_category(summary: Summary, metric: Metric) -> list[SeverityCurves
 
 def _line(summary: Summary, model: str, category: str, metric: str) -> Line:
     rows = [summary.measurement(model, category, severity, metric) for severity in SEVERITIES]
-    clean = _numbers(summary.paired_reference_of(model, category, s, metric).clean for s in SEVERITIES)
+    held = [summary.paired_reference_of(model, category, severity, metric) for severity in SEVERITIES]
+    clean = _numbers(each.clean if _as_drawn(each, row) else None for each, row in zip(held, rows, strict=True))
     return replace(_of_rows(summary, model, rows), control=model not in summary.evaluated, clean=clean)
+
+
+def _as_drawn(held: PairedReference, row: Measurement) -> bool:
+    """Tell whether the point of the line is the value that the clean one can be compared with, as far as is seen."""
+    return held.changed is not None and row.value is not None and abs(held.changed - row.value) <= SAME
 
 
 def _of_rows(summary: Summary, model: str, rows: Sequence[Measurement]) -> Line:
@@ -111,7 +117,7 @@ def _best_constant(summary: Summary, category: str, metric: str) -> tuple[float,
 
 
 MEASURED = {"ordinal_ece": "Ordinal ECE", "brier_score": "Brier score"}
-_AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken
+_AXES = (0.25, 0.5, 1.0, 2.0)  # upper ends, of which the first that holds everything is taken, or the last
 
 
 def calibration_curves(summary: Summary, model: str) -> list[SeverityCurves]:
@@ -151,7 +157,7 @@ def _curves(summary: Summary, model: str, category: str, metric: str) -> Severit
         metric=metric,
         title=MEASURED[metric],
         category=category,
-        axis=(0.0, next(end for end in _AXES if most <= end)),
+        axis=(0.0, next((end for end in _AXES if most <= end), _AXES[-1])),
         least=None,
         severities=summary.severities,
         null=(null_lows, null_highs),

@@ -26,7 +26,7 @@ _SHAPES: tuple[tuple[tuple[float, float], ...], ...] = (
     ((-0.45, -1.3), (0.45, -1.3), (0.45, 1.3), (-0.45, 1.3)),
 )
 _DASHES = ("6 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 3", "6 2 2 2 2 2")
-_SAME = 0.005  # a clean value that differs by less than this from that of all episodes is not marked
+SAME = 0.005  # values of a chart that differ by no more than this look the same
 
 
 @dataclass(frozen=True)
@@ -332,6 +332,6 @@ def _line(line: Line, axes: Axes) -> str:
     marks = (
         axes.circle(x, y, 4, f"{line.name}, the episodes of {axes.x} {_number(x)} when clean: {y:.3f}", "same")
         for x, y in zip(line.x, line.clean, strict=False)  # there may be none
-        if abs(y - line.y[0]) > _SAME
+        if abs(y - line.y[0]) > SAME
     )
     return _group(line.colour, "".join([*marks, path, *dots]), _kind(line))

@@ -107,7 +107,7 @@ def _headline_table(summary: Summary) -> Table:
         clean = summary.clean(model, name)
         ends = "" if clean.low is None or clean.high is None else f" [dim]{clean.low:.2f}..{clean.high:.2f}[/dim]"
         changed = [summary.measurement(model, category, top, name) for category in summary.categories]
-        own = [f"{format_number(clean.value)}{ends}"] if metric is not None else []
+        own = [f"{format_number(clean.value)}{ends}[dim]{_unanswered(clean)}[/dim]"] if metric is not None else []
         table.add_row(shown, *own, *(f"{format_number(row.value)}[dim]{_unanswered(row)}[/dim]" for row in changed))
         if metric is not None and model in summary.evaluated:
             _add_noise_row(table, summary, model, metric.name, clean=True)

@@ -37,6 +37,7 @@ _TRAJECTORY = {
         "task": {"type": "string", "minLength": 1, "examples": ["open the drawer"]},
     },
 }
+_EQUAL = 1e-9  # a probability that is closer to one half is a tie
 _SIDES = {"progress": ("trajectory",), "preference": ("chosen_trajectory", "rejected_trajectory")}
 _SAMPLE = {
     "oneOf": [
@@ -244,5 +245,5 @@ def _preferences(parts: list[list[Answer]]) -> Json:
             joint = np.outer(chosen.probabilities, rejected.probabilities)
             preferred.append(float(np.clip(np.tril(joint, -1).sum() + 0.5 * np.trace(joint), 0, 1)))
     labels = [1] * len(parts)  # the clip that is called chosen is the better one
-    predictions = [int(p > 0.5) for p in preferred]
+    predictions = [int(p > 0.5 + _EQUAL) for p in preferred]
     return {"predictions": predictions, "prediction_probs": preferred, "preference_labels": labels}
