@@ -7,6 +7,8 @@ import pytest
 
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics import METRICS
+from rewardlab.metrics.clustered_bootstrap import draw_clusters
+from rewardlab.metrics.estimates import measure
 from tests.metrics.handmade_trials import scored, table, trial
 
 
@@ -36,3 +38,10 @@ def test_a_missing_score_never_counts_as_a_number() -> None:
     trials = table([trial(5.0, 5), trial(None, 5, status="failed")])
     assert METRICS["micro_mae"](trials) == 0.0
     assert METRICS["exact_accuracy"](trials) == 1.0
+
+
+@pytest.mark.parametrize("name", ["micro_mae", "macro_mae"])
+def test_the_interval_of_an_error_does_not_reach_below_zero(name: str) -> None:
+    trials = table([trial(5.0, 5, task="a", video="a"), trial(1.0, 4, task="b", video="b")])
+    found = measure(METRICS[name], trials, draw_clusters(2, 200, seed=0))
+    assert found.value == 1.5 and found.low == 0 and found.high > 4

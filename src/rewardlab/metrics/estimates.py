@@ -1,6 +1,6 @@
 """A metric with its interval, of one set or of thousands of conditions; clean-answer and cluster columns."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,7 +50,7 @@ def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws)
     if metric.resample is not None and not np.isnan(value):
         behind = np.array([len(np.unique(clusters_of(used)))], dtype=np.float64)
         ends = percentile_interval(metric.resample(used, draws)[None, :], behind)
-        low, high = float(ends[0][0]), float(ends[1][0])
+        low, high = float(_possible(metric, np.array([value]), ends[0])[0]), float(ends[1][0])
     return MetricEstimate(value, low, high, len(used), asked)
 
 
@@ -58,10 +58,18 @@ def measure_conditions(
     metric: Metric, used: TrialTable, condition: Codes, conditions: int, draws: Draws
 ) -> ConditionEstimates | None:
     """Return a metric of each condition; None where the metric has to be measured one condition at a time."""
+    found = None
     if metric.values is not None:
-        values = metric.values(used)
-        return estimate_means(values, clusters_of(used), condition, conditions, draws, proportion=metric.proportion)
-    return metric.by_condition(used, condition, conditions, draws) if metric.by_condition is not None else None
+        values, cluster = metric.values(used), clusters_of(used)
+        found = estimate_means(values, cluster, condition, conditions, draws, proportion=metric.proportion)
+    elif metric.by_condition is not None:
+        found = metric.by_condition(used, condition, conditions, draws)
+    return found and replace(found, low=_possible(metric, found.value, found.low))
+
+
+def _possible(metric: Metric, value: Numbers, low: Numbers) -> Numbers:
+    """Return the lower ends, of an error not below 0, where the interval of few clusters may reach."""
+    return np.where((metric.better == "lower") & (value >= 0), np.maximum(low, 0), low)
 
 
 def estimate_means(
