@@ -86,20 +86,13 @@ WORST = 5  # perturbations listed per evaluated model
 _CALIBRATION_METRICS = ("ordinal_ece", "top_label_ece", "ranked_probability_score", "brier_score")
 
 
-def values_of(trials: TrialTable, name: str) -> Numbers:
-    """Return what a metric is the mean of, nan where the trial does not count."""
-    metric = METRICS[name]
-    assert metric.values is not None
-    return np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
-
-
 def severity_thresholds(trials: TrialTable, draws: Draws, accuracy_threshold: float) -> tuple[SeverityThreshold, ...]:
     """Return, per model and category, the last severity with success accuracy of at least `accuracy_threshold`.
 
     As measured, certified, and its fraction of draws. A severity that was not measured ends what can be claimed.
     """
     found = []
-    values, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
+    values, cluster = success_accuracy.values_of(trials), clusters_of(trials)
     severity, clean = trials.number("severity").astype(np.int64), trials.matches("category", CLEAN)
     model_of, models = trials.codes("model")
     for number, model in enumerate(models):
@@ -152,7 +145,7 @@ def control_checks(
         ours, theirs = (rows.values[name][both].astype(np.int64) for name in (model, control))
         return again.floor_between(metric, ours, theirs, even_weights(ours))
 
-    aligned = align_models(trials, values_of(trials, micro_mae.name))
+    aligned = align_models(trials, micro_mae.values_of(trials))
     kinds = {name: MODELS.get(name.partition(":")[0]) for name in aligned.values if name not in evaluated}
     controls = [name for name, kind in kinds.items() if kind is None or not kind.sees_truth]
     by_error: list[tuple[str, str, Literal["clean", "all trials"], str, PairedDifference]] = []
@@ -217,7 +210,7 @@ def drops(
     truth = trials.number("truth_success")
     before = np.where((rounded(trials.number("clean_level")) == 5) == (truth == 1), 1.0, 0.0)
     before[np.isnan(trials.number("clean_level")) | ~trials.matches("expectation", "same")] = np.nan
-    after, cluster = values_of(trials, success_accuracy.name), clusters_of(trials)
+    after, cluster = success_accuracy.values_of(trials), clusters_of(trials)
     severity = trials.number("severity")
     highest = severity.max(initial=0)
     usable = (severity == highest) & ~np.isnan(before + after)
@@ -272,7 +265,7 @@ def model_noise(
         rows = np.flatnonzero(model_of == number)
         deviation, changed = level_noise(again, trials, rows, draws)
         clean = {
-            name: rows[trials.matches("perturbation", CLEAN)[rows] & ~np.isnan(values_of(trials, name)[rows])]
+            name: rows[trials.matches("perturbation", CLEAN)[rows] & ~np.isnan(METRICS[name].values_of(trials)[rows])]
             for name in (success_accuracy.name, micro_mae.name)
         }
         right, off = clean[success_accuracy.name], clean[micro_mae.name]
@@ -432,7 +425,7 @@ def seen_or_unseen(trials: TrialTable, trained: tuple[str, ...]) -> Column:
 def _familiarity(clean: TrialTable, draws: Draws, model: str, trained: tuple[str, ...]) -> Iterator[TaskFamiliarity]:
     columns = clean.codes("model"), seen_or_unseen(clean, trained)
     for metric in (micro_mae.name, success_accuracy.name):
-        values, proportion = values_of(clean, metric), METRICS[metric].proportion
+        values, proportion = METRICS[metric].values_of(clean), METRICS[metric].proportion
         means = condition_means(values, clusters_of(clean), columns, draws, proportion=proportion)
         for kind in KINDS:
             if episodes := means.count({(model, kind): 1.0}):

@@ -131,9 +131,7 @@ def paired_reference(trials: TrialTable, again: AskedAgain | None = None) -> tup
     for single in (False, True):
         conditions = group_conditions(trials, single=single)
         for name, metric in ((success_accuracy.name, success_accuracy), (macro_mae.name, micro_mae)):
-            assert metric.values is not None
-            values = np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
-            found += _references(trials, conditions, name, values, again)
+            found += _references(trials, conditions, name, metric.values_of(trials), again)
     return tuple(found)
 
 

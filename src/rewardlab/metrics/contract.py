@@ -222,6 +222,11 @@ class Metric:
         """Return the number, nan if no trial can be used."""
         return self.compute(trials)
 
+    def values_of(self, trials: TrialTable) -> Numbers:
+        """Return what the metric is the mean of, nan where a trial does not count."""
+        assert self.values is not None, f"{self.name} is no mean"
+        return np.where(answered(trials, self.eligibility), self.values(trials), np.nan)
+
     @property
     def heading(self) -> str:
         """Return what a column of this metric is called."""

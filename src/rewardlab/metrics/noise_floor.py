@@ -15,7 +15,7 @@ from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
 from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
-from rewardlab.metrics.contract import Metric, answered
+from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means
 
 NOISY_METRICS: tuple[Metric, ...] = (success_accuracy, micro_mae)  # whose differences have a noise floor
@@ -99,7 +99,7 @@ def asked_again(first: TrialTable, repeats: TrialTable, repeated: Collection[str
         return np.where(alike & ~np.isnan(values), 0.0, np.where(count > 1, found, np.nan))
 
     levels = [_scored(table) for table in (first, repeats)]
-    by_metric = {m.name: variance(*(_values(m, table) for table in (first, repeats))) for m in NOISY_METRICS}
+    by_metric = {m.name: variance(*(m.values_of(table) for table in (first, repeats))) for m in NOISY_METRICS}
     every, owner = both(*map(rounded, levels))
     return AskedAgain(
         by_metric, variance(*levels), _changed(every, owner, np.where(alike, levels[0], np.nan)), _clean_rows(first)
@@ -138,11 +138,6 @@ def _questions(trials: TrialTable) -> list[tuple[object, ...]]:
 
 def _scored(trials: TrialTable) -> Numbers:
     return np.where(trials.matches("status", "scored"), trials.number("level"), np.nan)
-
-
-def _values(metric: Metric, trials: TrialTable) -> Numbers:
-    assert metric.values is not None
-    return np.where(answered(trials, metric.eligibility), metric.values(trials), np.nan)
 
 
 def _changed(levels: Numbers, owner: Codes, alike: Numbers) -> Numbers:

@@ -14,8 +14,9 @@ from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import model_meant, names_of_run
-from rewardlab.evaluation.findings import KINDS, seen_or_unseen, values_of
+from rewardlab.evaluation.findings import KINDS, seen_or_unseen
 from rewardlab.evaluation.summary import load_summary
+from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters
 from rewardlab.metrics.estimates import clean_values, clusters_of, with_clean_answers, with_clusters
 from rewardlab.metrics.paired_differences import Column, ConditionMeans, Weights, condition_means, mean_of
@@ -114,12 +115,12 @@ class MeasuredStudy:
     @cached_property
     def tau(self) -> ConditionMeans:
         """Return tau-b within the episode, between progress and true progress, by model, category and severity."""
-        return self._means(values_of(self.trials, TAU), self._conditions)
+        return self._means(METRICS[TAU].values_of(self.trials), self._conditions)
 
     @cached_property
     def tau_loss(self) -> ConditionMeans:
         """Return the tau-b lost, each cell against its own clean episode."""
-        tau = values_of(self.trials, TAU)
+        tau = METRICS[TAU].values_of(self.trials)
         return self._means(clean_values(self.trials, tau)[0] - tau, self._conditions)
 
     @cached_property
@@ -147,7 +148,7 @@ class MeasuredStudy:
 
     @cached_property
     def _right(self) -> NDArray[np.float64]:
-        return values_of(self.trials, ACCURACY)
+        return METRICS[ACCURACY].values_of(self.trials)
 
     @cached_property
     def keeps_label(self) -> NDArray[np.bool_]:

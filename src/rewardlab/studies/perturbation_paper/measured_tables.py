@@ -9,7 +9,7 @@ from rewardlab.core.storage import csv_text
 from rewardlab.core.summary import CalibrationNull
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.evaluation.display import format_number, format_threshold, markdown_text
-from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen, values_of
+from rewardlab.evaluation.findings import KINDS, REFERENCE, seen_or_unseen
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.calibration import null_quantiles
 from rewardlab.metrics.contract import answered
@@ -62,7 +62,7 @@ def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
     kind = seen_or_unseen(trials, study.record.trained_tasks[model])
     severity = trials.number("severity").astype(np.int64)
     columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
-    right = np.where(study.keeps_label, values_of(trials, ACCURACY), np.nan)
+    right = np.where(study.keeps_label, METRICS[ACCURACY].values_of(trials), np.nan)
     return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True, arms=study.arms)
 
 

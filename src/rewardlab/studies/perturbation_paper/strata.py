@@ -16,7 +16,6 @@ from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, cluster_sums, percentile_interval
-from rewardlab.metrics.contract import answered
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.paired_differences import training_draws
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
@@ -213,22 +212,16 @@ class _Parts:
 def _estimate(metric: str, trials: TrialTable, draws: Draws) -> Estimate:
     entry, cluster = METRICS[metric], clusters_of(trials)
     if metric == BALANCED:
-        right = _values("success_accuracy", trials)
+        right = METRICS["success_accuracy"].values_of(trials)
         success = trials.number("truth_success")
         sides = [np.where(success == side, right, np.nan) for side in (0, 1)]
         each = [_mean(side, cluster, draws) for side in sides]
         return float(np.mean([value for value, _ in each])), np.mean([drawn for _, drawn in each], axis=0)
     if entry.values is not None:
-        return _mean(_values(metric, trials), cluster, draws)
+        return _mean(entry.values_of(trials), cluster, draws)
     assert entry.resample is not None
     value = entry(trials)
     return value, (np.full(draws.number, math.nan) if math.isnan(value) else entry.resample(trials, draws))
-
-
-def _values(metric: str, trials: TrialTable) -> Numbers:
-    entry = METRICS[metric]
-    assert entry.values is not None
-    return np.where(answered(trials, entry.eligibility), entry.values(trials), np.nan)
 
 
 def _mean(values: Numbers, cluster: np.ndarray, draws: Draws) -> Estimate:
