@@ -104,9 +104,9 @@ class Startled:
 def test_a_stress_test_shows_shift_and_jump_beside_the_controls(tmp_path: Path) -> None:
     data = write_rows(
         tmp_path / "data",
-        [{"file_name": f"{n}.mp4", "task": f"push square {n}", "reward": 5} for n in range(4)],
+        [{"file_name": f"{n}.mp4", "task": f"push square {n}", "reward": 5} for n in range(6)],
     )
-    for number in range(4):
+    for number in range(6):
         encode(moving_square(f"clip {number}", count=8, size=64), data / f"{number}.mp4", fps=10)
     run = rewardlab.stress(
         [Startled(), "prefixes:motion"],
@@ -122,7 +122,7 @@ def test_a_stress_test_shows_shift_and_jump_beside_the_controls(tmp_path: Path) 
         if row.metric == "midway_shift" and row.severity == 4
     }
     startled = rows["Startled", "midway:low_light"]
-    assert startled.value == pytest.approx(-0.2) and startled.scored == 4 and startled.low is not None
+    assert startled.value == pytest.approx(-0.2) and startled.scored == 6 and startled.low is not None
     assert rows["Startled", "polite_filler"].value == 0 == rows["length", "midway:low_light"].value
     assert ("prefixes:motion", "midway:low_light") in rows  # a model with levels alone
     page = write_report([run], tmp_path / "page.html").read_text()
