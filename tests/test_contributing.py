@@ -36,6 +36,8 @@ def mylab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     for section in re.split(r"^## (?=Add )", PAGE.read_text(), flags=re.MULTILINE)[1:]:
         (code,) = re.findall(r"```python\n(.*?)```", section, flags=re.DOTALL)
         (package / FILES[section.split("\n")[0]]).write_text(code)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:  # of another test
+        monkeypatch.delitem(sys.modules, name)
     monkeypatch.syspath_prepend(str(package.parent))
     yield package
     for name in [name for name in sys.modules if name.partition(".")[0] == "mylab"]:

@@ -63,6 +63,7 @@ def _mean_of_known(values: Numbers) -> Numbers:
     display=Display("MAE", "MAE (levels)", axis=(0.0, 4.0), headline=True, terminal=True, curve=True, heat_map=True),
     resample=None,
     by_condition=_macro_by_condition,
+    least=0,
 )
 def macro_mae(trials: TrialTable) -> float:
     """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
@@ -76,6 +77,7 @@ def macro_mae(trials: TrialTable) -> float:
 @mean_metric(
     better="lower",
     display=Display("micro MAE", axis=(0.0, 4.0), perturbation_table=True, compared=True),
+    least=0,
 )
 def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
@@ -134,7 +136,7 @@ def flip_rate(trials: TrialTable) -> Numbers:
     return where_known(level != clean, level, clean)
 
 
-@mean_metric(better="lower", eligibility="unchanged")
+@mean_metric(better="lower", eligibility="unchanged", least=0)
 def level_shift(trials: TrialTable) -> Numbers:
     """Mean distance in levels from the clean score though the label is the same."""
     return np.abs(trials.number("level") - trials.number("clean_level"))

@@ -1,8 +1,9 @@
 """What a metric is, how it is shown, which trials it is about."""
 
+import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
 import numpy as np
@@ -217,6 +218,7 @@ class Metric:
     resample: Resample | None = None
     by_condition: ByCondition | None = None  # a faster way to the same numbers and intervals
     proportion: bool = False  # a fraction of trials, so its interval is Wilson's
+    least: float = -math.inf  # below which it cannot be, so that no interval reaches there
 
     def __call__(self, trials: TrialTable) -> float:
         """Return the number, nan if no trial can be used."""
@@ -245,6 +247,7 @@ def metric(
     *,
     resample: Resample | Literal["recompute"] | None = "recompute",
     by_condition: ByCondition | None = None,
+    least: float = -math.inf,
 ) -> Callable[[Callable[[TrialTable], float]], Metric]:
     """Turn a function of trials into a metric named like the function.
 
@@ -260,7 +263,8 @@ def metric(
 
         name, summary = compute.__name__, _summary(compute)
         drawn = recompute if resample == "recompute" else resample
-        return Metric(name, summary, better, eligibility, compute, display, resample=drawn, by_condition=by_condition)
+        made = Metric(name, summary, better, eligibility, compute, display, resample=drawn, by_condition=by_condition)
+        return replace(made, least=least)
 
     return wrap
 
@@ -271,6 +275,7 @@ def mean_metric(
     display: Display = _SHOWN_NOWHERE,
     *,
     proportion: bool = False,
+    least: float = -math.inf,
 ) -> Callable[[Values], Metric]:
     """Turn a function that gives one number per trial into the metric that is their mean; nan does not count."""
 
@@ -278,9 +283,8 @@ def mean_metric(
         def compute(trials: TrialTable) -> float:
             return mean_or_nan(values(trials))
 
-        return Metric(
-            values.__name__, _summary(values), better, eligibility, compute, display, values, proportion=proportion
-        )
+        made = Metric(values.__name__, _summary(values), better, eligibility, compute, display, values)
+        return replace(made, proportion=proportion, least=least)
 
     return wrap
 

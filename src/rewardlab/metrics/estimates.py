@@ -50,7 +50,7 @@ def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws)
     if metric.resample is not None and not np.isnan(value):
         behind = np.array([len(np.unique(clusters_of(used)))], dtype=np.float64)
         ends = percentile_interval(metric.resample(used, draws)[None, :], behind)
-        low, high = float(_possible(metric, np.array([value]), ends[0])[0]), float(ends[1][0])
+        low, high = max(float(ends[0][0]), metric.least), float(ends[1][0])
     return MetricEstimate(value, low, high, len(used), asked)
 
 
@@ -64,12 +64,7 @@ def measure_conditions(
         found = estimate_means(values, cluster, condition, conditions, draws, proportion=metric.proportion)
     elif metric.by_condition is not None:
         found = metric.by_condition(used, condition, conditions, draws)
-    return found and replace(found, low=_possible(metric, found.value, found.low))
-
-
-def _possible(metric: Metric, value: Numbers, low: Numbers) -> Numbers:
-    """Return the lower ends, of an error not below 0, where the interval of few clusters may reach."""
-    return np.where((metric.better == "lower") & (value >= 0), np.maximum(low, 0), low)
+    return found and replace(found, low=np.maximum(found.low, metric.least))
 
 
 def estimate_means(
