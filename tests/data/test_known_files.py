@@ -40,6 +40,8 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counter[str]:
 def next_command(data: Path) -> list[tuple[str, str]]:
     """Open the dataset as a new process does, and return the identity of each episode."""
     video._info_of_version.cache_clear()
+    for database in filter(None, known_files._opened.values()):
+        database.close()
     known_files._begin_again()
     episodes = open_dataset(data).episodes
     read_digests(episodes)
