@@ -3,6 +3,7 @@
 import os
 import sqlite3
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -40,8 +41,7 @@ def read(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Counter[str]:
 def next_command(data: Path) -> list[tuple[str, str]]:
     """Open the dataset as a new process does, and return the identity of each episode."""
     video._info_of_version.cache_clear()
-    for database in filter(None, known_files._opened.values()):
-        database.close()
+    known_files._close_all()
     known_files._begin_again()
     episodes = open_dataset(data).episodes
     read_digests(episodes)
@@ -106,7 +106,7 @@ def test_what_cannot_be_kept_is_read(data: Path, read: Counter[str], tmp_path: P
     elif what == "no database":
         place.write_text("no database at all, but long enough to be read as a header of one" * 20)
     else:
-        with sqlite3.connect(place) as database:
+        with closing(sqlite3.connect(place)) as database, database:
             database.execute("CREATE TABLE found (other)")
     assert next_command(data) == next_command(data)
     assert set(read.values()) == {2}

@@ -62,6 +62,7 @@ def _known(kind: str, name: bytes, stamp: str) -> str | None:
         try:
             row = database.execute(_FIND, (kind, name, stamp)).fetchone() if database else None
         except sqlite3.Error:
+            _close_all()
             _opened.update(dict.fromkeys(_opened))  # it is asked no more: each time might wait as long
             return None
     return str(row[0]) if row else None
@@ -96,6 +97,11 @@ def _database() -> sqlite3.Connection | None:
     except (OSError, RuntimeError, sqlite3.Error):  # RuntimeError: there is no home
         return None
     return _opened[place]
+
+
+def _close_all() -> None:
+    for database in filter(None, _opened.values()):
+        database.close()
 
 
 def _place() -> Path:
