@@ -21,7 +21,7 @@ from pathlib import Path
 
 from rewardlab.core.records import record_to_json
 from rewardlab.core.run import claim_folder
-from rewardlab.rl.plan import RlPlan, StudyFolder, read_rl_plan
+from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun, read_rl_plan
 from rewardlab.rl.results import (
     RESULT,
     RESULTS,
@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 Key = tuple[str, str, str, str, int]
 
 
-def key_of(run: TrainingRunResult) -> Key:
+def key_of(run: TrainingRun | TrainingRunResult) -> Key:
     return run.task, run.reward, run.condition, run.algorithm, run.seed
 
 
@@ -51,8 +51,7 @@ def join(plan: RlPlan, record: Path, folders: list[Path]) -> None:
         runs |= {key_of(run): run for run in found if run.status == "finished"}
         if (folder / RESULTS).exists():
             offline |= {(each.reward, each.task): each for each in read_results(folder).offline}
-    keys = [(run.task, run.reward, run.condition, run.algorithm, run.seed) for run in plan.training_runs()]
-    ordered = tuple(runs[key] for key in keys if key in runs)
+    ordered = tuple(runs[key] for key in map(key_of, plan.training_runs()) if key in runs)
     write_results(replace(kept, training_runs=ordered, offline=tuple(offline.values())), record)
 
 
@@ -71,7 +70,7 @@ def main() -> None:
         for run in read_results(HERE / asked.plan).training_runs
         if run.status == "finished" and run.reward not in asked.again
     }
-    keys = {run: (run.task, run.reward, run.condition, run.algorithm, run.seed) for run in plan.training_runs()}
+    keys = {run: key_of(run) for run in plan.training_runs()}
     missing = Counter((run.reward, run.seed) for run, key in keys.items() if key not in finished)
     for (reward, seed), count in missing.items():
         print(f"{count:4} x {reward}, seed {seed}")

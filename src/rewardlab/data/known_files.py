@@ -62,8 +62,7 @@ def _known(kind: str, name: bytes, stamp: str) -> str | None:
         try:
             row = database.execute(_FIND, (kind, name, stamp)).fetchone() if database else None
         except sqlite3.Error:
-            _close_all()
-            _opened.update(dict.fromkeys(_opened))  # it is asked no more: each time might wait as long
+            _close_all()  # it is asked no more: each time might wait as long
             return None
     return str(row[0]) if row else None
 
@@ -100,8 +99,10 @@ def _database() -> sqlite3.Connection | None:
 
 
 def _close_all() -> None:
+    """Close every database; this process opens none of them again."""
     for database in filter(None, _opened.values()):
         database.close()
+    _opened.update(dict.fromkeys(_opened))
 
 
 def _place() -> Path:

@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import numpy as np
@@ -263,8 +263,8 @@ def metric(
 
         name, summary = compute.__name__, _summary(compute)
         drawn = recompute if resample == "recompute" else resample
-        made = Metric(name, summary, better, eligibility, compute, display, resample=drawn, by_condition=by_condition)
-        return replace(made, least=least)
+        given = (name, summary, better, eligibility, compute, display)
+        return Metric(*given, resample=drawn, by_condition=by_condition, least=least)
 
     return wrap
 
@@ -283,8 +283,8 @@ def mean_metric(
         def compute(trials: TrialTable) -> float:
             return mean_or_nan(values(trials))
 
-        made = Metric(values.__name__, _summary(values), better, eligibility, compute, display, values)
-        return replace(made, proportion=proportion, least=least)
+        given = (values.__name__, _summary(values), better, eligibility, compute, display)
+        return Metric(*given, values, proportion=proportion, least=least)
 
     return wrap
 
