@@ -26,10 +26,10 @@ HERE = Path(__file__).resolve().parent
 TRAIN_SMOL = HERE.parent / "vlm" / "train_smol.py"
 FOLD, SEEDS = 0, (0, 1, 2)
 EPISODES = {"seen": 5, "unseen": 15, "tabletop": 5}  # of a task; tasks that need precision have as many as unseen ones
-COUNTS = ("100", "20", "12")  # rollouts, near misses and checks of a task that the VLMs learn from
+COUNTS = ("100", "20", "16")  # rollouts, near misses and checks of a task that every training learns from
 DROID_CLIPS = 200
 PERTURBATIONS = "random:visual,random:semantic,random:temporal,random:domain,instruction_swap"
-POCKETS = ("--rollouts", "100", "--near-misses", "20", "--val-rollouts", "12", "--tabletop", "0", "--steps", "1000")
+POCKETS = f"--rollouts {COUNTS[0]} --near-misses {COUNTS[1]} --val-rollouts {COUNTS[2]} --tabletop 0 --steps 1000"
 STEPS = ("rollouts", "assemble", "captions", "levels", "pair", "pockets", "collect", "data", "stress", "keep", "study")
 Command = Sequence[str]
 
@@ -43,6 +43,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0, help="use so many episodes alone")
     parser.add_argument("--epochs", type=int, nargs=2, default=(4, 4), help="of captions and of levels")
     parser.add_argument("--per-task", type=int, nargs=2, default=(80, 100), help="rollouts of captions and of levels")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of every pocket")
     parser.add_argument("--keep", type=Path, default=HERE, help="folder of the kept run and the tables")
     parser.add_argument("--stop-after", choices=STEPS, default=STEPS[-1])
     parser.add_argument("--dry-run", action="store_true")
@@ -53,6 +54,8 @@ def main() -> None:
         if done.exists():
             continue
         print(f"== {step}", flush=True)
+        if step in ("pair", "pockets") and not options.dry_run:
+            share_rollouts(options.work, step)
         if step == "data" and not options.dry_run:
             join(options)
         if step == "keep" and not options.dry_run:
@@ -95,8 +98,9 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
                         "--perturbations", "none", "--out", pair)  # fmt: skip
     if step == "pockets":
         for seed in SEEDS:
-            yield rewardlab("train", "pocket", "--variants", "pocket,pocket-plain", "--folds", str(FOLD), *POCKETS,
-                            "--seed", str(seed), "--out", str(work / f"pockets-{seed}"))  # fmt: skip
+            yield rewardlab("train", "pocket", "--variants", "pocket,pocket-plain", "--folds", str(FOLD), "--seed",
+                            str(seed), *POCKETS.split(), "--device", options.device, "--out",
+                            str(work / f"pockets-{seed}"))  # fmt: skip
     if step == "collect":
         held_out = unseen_tasks(FOLD)
         precise = [task for task in PROGRESS_SPECS if group_of(task) in PRECISE]
@@ -111,7 +115,7 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
         yield rewardlab("collect", "tabletop", "--episodes", str(EPISODES["tabletop"]), "--balance", "--seed", "1179",
                         "--out", str(work / "tabletop"))  # fmt: skip
     if step == "stress":
-        models = named_models(work)
+        models = named_models(work, options.device)
         limit = ("--limit", str(options.limit)) if options.limit else ()
         yield rewardlab("stress", *models.values(), str(work / "data"), "--perturbations", PERTURBATIONS, "--frames",
                         "uniform:8", "--batch-size", "16", "--max-failures", "0", "--name", ",".join(models), *limit,
@@ -128,19 +132,20 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
                             *flags)  # fmt: skip
 
 
-def named_models(work: Path) -> dict[str, str]:
+def named_models(work: Path, device: str) -> dict[str, str]:
     """Return the models of the study by their short names."""
     found: dict[str, str] = {}
+    there = "" if device == "cpu" else f"?device={device}"
     for seed in SEEDS:
         folder = work / "pair" / "trainings" / "dino" / "ordinal" / f"seed{seed}"
         pair, vlm = f"contrastive:{folder}?levels={folder / 'levels.json'}", f"hf:{tuned(work, seed)}"
         found |= {f"general-{seed}": f"hf:{aligned(work, seed)}", f"tuned-{seed}": vlm, f"pair-{seed}": pair}
-        found[f"ensemble-{seed}"] = f"ensemble:{vlm},{pair},pocket-large"
+        found[f"ensemble-{seed}"] = f"ensemble:{pair},pocket-large{there},{vlm}"
         for name, variant in (("trained-plain", "pocket-plain"), ("trained-perturbed", "pocket")):
-            found[f"{name}-{seed}"] = f"pocket:{work / f'pockets-{seed}' / variant}-fold{FOLD}"
+            found[f"{name}-{seed}"] = f"pocket:{work / f'pockets-{seed}' / variant}-fold{FOLD}{there}"
     first = f"blank:hf:{tuned(work, SEEDS[0])}"
     found |= {"blank": first, "text-only": f"{first}?text_only=yes"}
-    return found | {name: name for name in ("pocket-large", "pocket", "pocket-plain")}
+    return found | {name: f"{name}{there}" for name in ("pocket-large", "pocket", "pocket-plain")}
 
 
 def aligned(work: Path, seed: int) -> str:
@@ -149,6 +154,12 @@ def aligned(work: Path, seed: int) -> str:
 
 def tuned(work: Path, seed: int) -> str:
     return str(work / f"tuned-{seed}")
+
+
+def share_rollouts(work: Path, step: str) -> None:
+    """Give a training the simulated rollouts that are there, so that they are not simulated again."""
+    for name in ("pair",) if step == "pair" else (f"pockets-{seed}" for seed in SEEDS):
+        shutil.copytree(work / "rollouts" / "rollouts", work / name / "rollouts", dirs_exist_ok=True)
 
 
 def join(options: argparse.Namespace) -> None:
@@ -166,6 +177,8 @@ def join(options: argparse.Namespace) -> None:
             name = row["file_name"] if source != options.droid else f"droid/{Path(row['file_name']).name}"
             (out / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source / row["file_name"], out / name)
+            if recorded := row.get("world", {}).get("file"):  # what a changed world is rendered from
+                shutil.copyfile(source / recorded, out / recorded)
             rows.append(row | {"file_name": name})
     (out / "metadata.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
