@@ -3,9 +3,9 @@
     python results/robustness/keep_trials.py robustness results/robustness/run
     rewardlab study perturbation results/robustness/run results/robustness
 
-Rounds progress, probabilities and seconds to three decimals and leaves out what no number needs (answers as text, frame
-hashes). Every file of results/robustness is written from the kept run, never from the whole one, so that anyone can
-write it again from a clone; a test does.
+Rounds progress, probabilities and seconds to three decimals and leaves out what no number needs (answers as text,
+hashes of frames and trials). Every file of results/robustness is written from the kept run, never from the whole one, so
+that anyone can write it again from a clone; a test does.
 """
 
 import sys
@@ -23,12 +23,13 @@ def main(source: Path, target: Path) -> None:
     trials = sorted(Run(source).trials().rows(), key=lambda t: (t.model, t.episode, t.perturbation, t.severity))
     (target / "trials").mkdir(parents=True)
     (target / "run.json").write_bytes((source / "run.json").read_bytes())
-    Run(target).append([kept(trial) for trial in trials])
+    Run(target).append([kept(trial, number) for number, trial in enumerate(trials)])
 
 
-def kept(trial: Trial) -> Trial:
+def kept(trial: Trial, number: int) -> Trial:
     return replace(
         trial,
+        id=f"{number:06d}",
         truth_progress=rounded(trial.truth_progress),
         probabilities=rounded(trial.probabilities),
         progress=rounded(trial.progress),

@@ -43,7 +43,7 @@ def main() -> None:
     parser.add_argument("--limit", type=int, default=0, help="use so many episodes alone")
     parser.add_argument("--epochs", type=int, nargs=2, default=(4, 4), help="of captions and of levels")
     parser.add_argument("--per-task", type=int, nargs=2, default=(80, 100), help="rollouts of captions and of levels")
-    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of every pocket")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="of trained pockets and pocket-large")
     parser.add_argument("--keep", type=Path, default=HERE, help="folder of the kept run and the tables")
     parser.add_argument("--stop-after", choices=STEPS, default=STEPS[-1])
     parser.add_argument("--dry-run", action="store_true")
@@ -145,7 +145,7 @@ def named_models(work: Path, device: str) -> dict[str, str]:
             found[f"{name}-{seed}"] = f"pocket:{work / f'pockets-{seed}' / variant}-fold{FOLD}{there}"
     first = f"blank:hf:{tuned(work, SEEDS[0])}"
     found |= {"blank": first, "text-only": f"{first}?text_only=yes"}
-    return found | {name: f"{name}{there}" for name in ("pocket-large", "pocket", "pocket-plain")}
+    return found | {"pocket-large": f"pocket-large{there}"} | {name: name for name in ("pocket", "pocket-plain")}
 
 
 def aligned(work: Path, seed: int) -> str:

@@ -4,12 +4,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+import pyarrow as pa
 import pytest
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run, start_run
 from rewardlab.core.storage import append_to_journal, is_locked, locked, read_journal
-from rewardlab.core.trial import Trial
+from rewardlab.core.trial import ScoreInfo, Trial
+from rewardlab.core.trial_table import to_arrow
 from tests.handmade_runs import record_of
 
 
@@ -69,6 +72,22 @@ def test_a_run_of_many_parts_has_few_files_and_every_trial(tmp_path: Path) -> No
         run.join_small_parts()
     assert len(run.parts()) <= 9
     assert run.trials().rows() == trials
+
+
+def test_a_part_of_more_trials_than_a_row_group_can_be_read_back(tmp_path: Path) -> None:
+    count = 100_001
+    few = [replace(trial("a"), info=ScoreInfo(member_levels={name: 3.0})) for name in ("one", "two")]
+    drawn = np.arange(count) * 2 // count  # each row group meets another name first
+    table = to_arrow(few).take(drawn)
+    table = table.set_column(0, "id", pa.array([f"{number:06}" for number in range(count)]))
+    run = start_run(tmp_path / "run", record_of(few, trials=count))
+    run.append_table(table)
+    trials = run.trials()
+    assert len(trials) == count
+    assert [row.info.member_levels for row in trials.where(np.isin(np.arange(count), [0, count - 1])).rows()] == [
+        {"one": 3.0},
+        {"two": 3.0},
+    ]
 
 
 def test_a_folder_with_another_plan_is_refused(run: Run) -> None:

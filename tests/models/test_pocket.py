@@ -206,7 +206,7 @@ def test_it_runs_without_torch() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("variant", "apart"), [("pocket", 1e-4), ("pocket-large", 0.02)])
+@pytest.mark.parametrize(("variant", "apart"), [("pocket", 1e-4), ("pocket-plain", 1e-4), ("pocket-large", 0.02)])
 def test_torch_runs_the_graphs_as_onnxruntime_does(variant: str, apart: float) -> None:
     pytest.importorskip("torch", reason="needs rewardlab[train]")
     pytest.importorskip("onnx", reason="needs rewardlab[train]")

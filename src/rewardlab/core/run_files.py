@@ -418,13 +418,23 @@ def _decode(data: bytes, record: RunRecord) -> "pyarrow.Table":
     file = pq.ParquetFile(pa.BufferReader(data), read_dictionary=texts, page_checksum_verification=True)
     _check_size(file.metadata, record)
     # One column after the other: decoding takes twice the memory of what is decoded.
-    table = pa.table({name: file.read([name], use_threads=False)[name] for name in schema.names})
+    table = pa.table({column.name: _column(file, column) for column in schema})
     _check_text_size(table)
     table.validate(full=True)
     for place, column in enumerate(schema):
         if pa.types.is_map(column.type):  # Arrow cannot unify dictionaries inside maps
             table = table.set_column(place, column.name, table[place].cast(column.type))
     return with_optional_columns(table)
+
+
+def _column(file: "pyarrow.parquet.ParquetFile", column: "pyarrow.Field") -> "pyarrow.ChunkedArray":
+    """Return a column of a file; of a map each row group has dictionaries of its own, which Arrow cannot join."""
+    import pyarrow as pa
+
+    if not pa.types.is_map(column.type) or file.num_row_groups < 2:
+        return file.read([column.name], use_threads=False)[column.name]
+    groups = [file.read_row_group(number, [column.name], use_threads=False) for number in range(file.num_row_groups)]
+    return pa.chunked_array([chunk for group in groups for chunk in group[column.name].chunks])
 
 
 def _difference(schema: "pyarrow.Schema", trials: "pyarrow.Schema") -> str:

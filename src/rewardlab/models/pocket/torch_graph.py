@@ -206,6 +206,16 @@ def _multiply_whole(_: Attributes, values: list[Any]) -> Tensor:
     return one @ other  # type: ignore[no-any-return]
 
 
+def _multiply_and_add(attributes: Attributes, values: list[Any]) -> Tensor:
+    one, other = (
+        value.t() if attributes.get(name) else value
+        for value, name in zip(values[:2], ("transA", "transB"), strict=True)
+    )
+    product = attributes.get("alpha", 1.0) * (one @ other)
+    added = values[2] if len(values) > 2 else None
+    return product if added is None else product + attributes.get("beta", 1.0) * added  # type: ignore[no-any-return]
+
+
 def _convolve(attributes: Attributes, values: list[Any]) -> Tensor:
     pads = list(attributes.get("pads", (0, 0, 0, 0)))
     data = functional.pad(values[0], (pads[1], pads[3], pads[0], pads[2])) if any(pads) else values[0]
@@ -276,6 +286,7 @@ _OPERATIONS: dict[str, Operation] = {
     "Expand": _expand,
     "Flatten": _flatten,
     "Gather": _gather,
+    "Gemm": _multiply_and_add,
     "LayerNormalization": _normalise_layer,
     "MatMul": _binary(torch.matmul),
     "MatMulInteger": _multiply_whole,
