@@ -4,8 +4,8 @@
     rewardlab study perturbation results/robustness/run results/robustness
 
 Rounds progress, probabilities and seconds to three decimals and leaves out what no number needs (answers as text,
-hashes of frames and trials). Every file of results/robustness is written from the kept run, never from the whole one, so
-that anyone can write it again from a clone; a test does.
+hashes of frames and trials). Every file of results/robustness is written from the kept run, never from the whole one,
+so that anyone can write it again from a clone; a test does.
 """
 
 import sys
