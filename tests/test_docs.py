@@ -141,7 +141,7 @@ def test_every_page_is_in_the_navigation_and_listed() -> None:
     pages = {page for section in site.navigation().values() for page in section}
     folders = (DOCS, ROOT / "results")
     written = {str(page.relative_to(ROOT)) for folder in folders for page in folder.rglob("*.md")}
-    subpages = {f"results/robustness/{name}.md" for name in ("table1", "claims", "kept_away", "plan")}
+    subpages = {f"results/robustness/{name}.md" for name in ("table1", "claims", "plan")}
     assert written - pages == {*subpages, "results/vlm/adapter/README.md"}
     assert (DOCS / "README.md").read_text(encoding="utf-8") == site.contents_page(), "run `make docs`"
 

@@ -30,6 +30,8 @@ COUNTS = ("100", "20", "16")  # rollouts, near misses and checks of a task that 
 DROID_CLIPS = 200
 PERTURBATIONS = "random:visual,random:semantic,random:temporal,random:domain,instruction_swap"
 POCKETS = f"--rollouts {COUNTS[0]} --near-misses {COUNTS[1]} --val-rollouts {COUNTS[2]} --tabletop 0 --steps 1000"
+ARMS = ("general", "tuned", "ensemble", "pair", "trained-plain", "trained-perturbed")
+KEPT = ("strata", "contrasts", "perturbations", "reliability", "equation", "cost")  # of the tables
 STEPS = ("rollouts", "assemble", "captions", "levels", "pair", "pockets", "collect", "data", "stress", "keep", "study")
 Command = Sequence[str]
 
@@ -61,6 +63,9 @@ def main() -> None:
         if step == "keep" and not options.dry_run:
             shutil.rmtree(options.keep / "run", ignore_errors=True)
         run(list(commands(step, options)), dry=options.dry_run)
+        if step == "study" and not options.dry_run:
+            for name in (*(f"{name}.csv" for name in KEPT), "table1.md", "claims.md", "figure1.svg"):
+                shutil.copyfile(options.work / "study" / name, options.keep / name)
         if not options.dry_run:
             done.touch()
 
@@ -123,13 +128,10 @@ def commands(step: str, options: argparse.Namespace) -> Iterator[Command]:
     if step == "keep":
         yield python(HERE / "keep_trials.py", str(work / "run"), str(options.keep / "run"))
     if step == "study":
-        vlms = {"general": "general", "tuned": "tuned", "ensemble": "ensemble"}
-        pockets = {"general": "trained-plain", "tuned": "trained-perturbed"}
-        for arms, out in ((vlms, options.keep), (pockets, options.keep / "pockets")):
-            roles = [f"{role}={arm}-{seed}" for role, arm in arms.items() for seed in SEEDS]
-            flags = [word for role in roles for word in ("--roles", role)]
-            yield rewardlab("study", "perturbation", str(options.keep / "run"), str(out), "--fold", str(FOLD),
-                            *flags)  # fmt: skip
+        flags = [word for seed in SEEDS for arm in ARMS for word in ("--roles", f"{arm}={arm}-{seed}")]
+        yield rewardlab(
+            "study", "perturbation", str(options.keep / "run"), str(work / "study"), "--fold", str(FOLD), *flags
+        )
 
 
 def named_models(work: Path, device: str) -> dict[str, str]:

@@ -1,10 +1,8 @@
-"""Prints what `smol` knows, beside `pocket` and the controls, from the runs that are kept here.
+"""Prints what `smol` knows, beside a constant, from the run that is kept here.
 
     python results/vlm/known_unseen.py
 
-The runs here and in results/robustness are of the same 700 rollouts. Clean rollouts are compared one by one; what the
-two runs drew as perturbations differs, so under change `smol` stands beside the control of its own run alone. Intervals
-are 95 % bootstraps over tasks. --figure draws the errors under change.
+Intervals are 95 % bootstraps over tasks. --figure draws the errors under change.
 """
 
 import csv
@@ -34,19 +32,12 @@ SMOL, CATEGORIES = "hf:smol-reward", ("visual", "semantic", "temporal", "domain"
 
 def main() -> None:
     own = open_run(RESULTS / "vlm" / "run").trials()
-    smol, controls, pocket = (
-        of(own, SMOL),
-        of(own, "constant"),
-        of(open_run(RESULTS / "robustness/run").trials(), "pocket"),
-    )
+    smol, controls = (of(own, name) for name in (SMOL, "constant"))
     print("clean rollouts, the same for all\n")
     print("| mean error of the level | 400 of trained tasks | 300 of unseen tasks |")
-    rows = {"`smol`": smol, "`pocket`": pocket, "`constant`": controls}
-    for name, trials in rows.items():
-        print_row(name, [error(trials, unseen=side) for side in (False, True)])
-    for name, trials in rows.items():
-        if trials is not smol:
-            print_row(f"`smol` less {name}", [error(smol, trials, unseen=side) for side in (False, True)])
+    rows = {"`smol`": (smol,), "`constant`": (controls,), "`smol` less `constant`": (smol, controls)}
+    for name, pair in rows.items():
+        print_row(name, [error(*pair, unseen=side) for side in (False, True)])
     print("\nat severity 4\n")
     print("| mean error of the level | clean | " + " | ".join(CATEGORIES) + " |")
     for name, trials in (("`smol`", smol), ("`constant`", controls)):

@@ -39,6 +39,15 @@ def test_success_auc_is_sklearns_with_ties() -> None:
     assert value("success_auc", trials) == pytest.approx(roc_auc_score(truth, level))
 
 
+@pytest.mark.parametrize("name", ["success_auc", "success_auc_within_subset", "success_recall_at_5_fpr"])
+def test_no_interval_of_a_share_leaves_0_to_1(name: str) -> None:
+    fooled = {1: 4, 2: 5}  # tasks in which a failure is scored so
+    levels = [(5, 5, task) for task in range(3)] + [(fooled.get(task, 1), 1, task) for task in range(3)]
+    trials = table([trial(level, truth, task=str(task)) for level, truth, task in levels])
+    found = measure(METRICS[name], trials, draw_clusters(3, 1000, 0))
+    assert 0 <= found.low <= found.value <= found.high <= 1
+
+
 def test_within_a_subset_only_its_own_pairs_count() -> None:
     rows = drawn_trials()
     weighed = []

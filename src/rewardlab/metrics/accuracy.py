@@ -16,7 +16,17 @@ from rewardlab.metrics.clustered_bootstrap import (
     percentile_interval,
     sum_by,
 )
-from rewardlab.metrics.contract import Display, Eligibility, Metric, mean_metric, mean_or_nan, metric, where_known
+from rewardlab.metrics.contract import (
+    NOT_NEGATIVE,
+    SHARE,
+    Display,
+    Eligibility,
+    Metric,
+    mean_metric,
+    mean_or_nan,
+    metric,
+    where_known,
+)
 from rewardlab.metrics.estimates import clusters_of, expected_levels
 from rewardlab.metrics.progress import order_correlations
 from rewardlab.metrics.rank_correlation import PairCounts, count_pairs, pair_draws
@@ -63,7 +73,7 @@ def _mean_of_known(values: Numbers) -> Numbers:
     display=Display("MAE", "MAE (levels)", axis=(0.0, 4.0), headline=True, terminal=True, curve=True, heat_map=True),
     resample=None,
     by_condition=_macro_by_condition,
-    least=0,
+    bounds=NOT_NEGATIVE,
 )
 def macro_mae(trials: TrialTable) -> float:
     """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
@@ -77,7 +87,7 @@ def macro_mae(trials: TrialTable) -> float:
 @mean_metric(
     better="lower",
     display=Display("micro MAE", axis=(0.0, 4.0), perturbation_table=True, compared=True),
-    least=0,
+    bounds=NOT_NEGATIVE,
 )
 def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
@@ -136,7 +146,7 @@ def flip_rate(trials: TrialTable) -> Numbers:
     return where_known(level != clean, level, clean)
 
 
-@mean_metric(better="lower", eligibility="unchanged", least=0)
+@mean_metric(better="lower", eligibility="unchanged", bounds=NOT_NEGATIVE)
 def level_shift(trials: TrialTable) -> Numbers:
     """Mean distance in levels from the clean score though the label is the same."""
     return np.abs(trials.number("level") - trials.number("clean_level"))
@@ -176,7 +186,7 @@ def expectation_kept(trials: TrialTable) -> Numbers:
     return kept
 
 
-@mean_metric(better="higher", eligibility="another instruction", display=Display("own above other instruction"))
+@mean_metric("higher", "another instruction", Display("own above other instruction"), bounds=SHARE)
 def instruction_grounding(trials: TrialTable) -> Numbers:
     """Share of successes that score higher under their own instruction than under another of the same source, by the
     expected level where there are probabilities; a tie counts half, and so has a model that reads no words 0.5."""
@@ -265,6 +275,7 @@ def _balanced_by_condition(trials: TrialTable, condition: Codes, conditions: int
     display=Display("balanced accuracy", wrong_reward=True),
     resample=None,
     by_condition=_balanced_by_condition,
+    bounds=SHARE,
 )
 def balanced_success_accuracy(trials: TrialTable) -> float:
     """Mean of the shares of successes and of failures that are judged rightly; 0.5 for any constant answer."""
@@ -296,6 +307,7 @@ def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
     eligibility="near miss or success",
     display=Display("4 against 5", "near-miss AUC", wrong_reward=True),
     resample=_near_miss_draws,
+    bounds=SHARE,
 )
 def near_miss_auc(trials: TrialTable) -> float:
     """Area under the ROC curve of telling true 5s from true 4s by the unrounded level; a tie counts half."""
@@ -332,6 +344,7 @@ def _success_auc(trials: TrialTable, draws: Draws, *, within: bool) -> Numbers:
     eligibility="success",
     display=Display("success AUC", "success AUC within source", headline=True, compared=True),
     resample=partial(_success_auc, within=True),
+    bounds=SHARE,
 )
 def success_auc_within_subset(trials: TrialTable) -> float:
     """Area under the ROC curve of telling successes from failures of the same subset by the expected level; a tie
@@ -344,6 +357,7 @@ def success_auc_within_subset(trials: TrialTable) -> float:
     eligibility="success",
     display=Display("pooled AUC", "success AUC over all pairs", wrong_reward=True),
     resample=partial(_success_auc, within=False),
+    bounds=SHARE,
 )
 def success_auc(trials: TrialTable) -> float:
     """The same over all pairs of a success and a failure; telling subsets apart raises it where their outcomes
@@ -380,6 +394,7 @@ def _at_false_positives(trials: TrialTable, draws: Draws, *, of_called: bool) ->
     eligibility="success",
     display=Display("precision at 5 % FP", wrong_reward=True),
     resample=partial(_at_false_positives, of_called=True),
+    bounds=SHARE,
 )
 def success_precision_at_5_fpr(trials: TrialTable) -> float:
     """Share of successes among the trials called one, at the lowest threshold on the expected level that calls at most
@@ -392,6 +407,7 @@ def success_precision_at_5_fpr(trials: TrialTable) -> float:
     eligibility="success",
     display=Display("recall at 5 % FP", wrong_reward=True),
     resample=partial(_at_false_positives, of_called=False),
+    bounds=SHARE,
 )
 def success_recall_at_5_fpr(trials: TrialTable) -> float:
     """Share of successes that are called one at that threshold."""

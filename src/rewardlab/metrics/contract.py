@@ -198,6 +198,7 @@ class Display:
 
 
 _SHOWN_NOWHERE = Display()
+UNBOUNDED, NOT_NEGATIVE, SHARE = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ class Metric:
     resample: Resample | None = None
     by_condition: ByCondition | None = None  # a faster way to the same numbers and intervals
     proportion: bool = False  # a fraction of trials, so its interval is Wilson's
-    least: float = -math.inf  # below which it cannot be, so that no interval reaches there
+    bounds: tuple[float, float] = UNBOUNDED  # outside of which it cannot be, so that no interval reaches there
 
     def __call__(self, trials: TrialTable) -> float:
         """Return the number, nan if no trial can be used."""
@@ -247,7 +248,7 @@ def metric(
     *,
     resample: Resample | Literal["recompute"] | None = "recompute",
     by_condition: ByCondition | None = None,
-    least: float = -math.inf,
+    bounds: tuple[float, float] = UNBOUNDED,
 ) -> Callable[[Callable[[TrialTable], float]], Metric]:
     """Turn a function of trials into a metric named like the function.
 
@@ -264,7 +265,7 @@ def metric(
         name, summary = compute.__name__, _summary(compute)
         drawn = recompute if resample == "recompute" else resample
         given = (name, summary, better, eligibility, compute, display)
-        return Metric(*given, resample=drawn, by_condition=by_condition, least=least)
+        return Metric(*given, resample=drawn, by_condition=by_condition, bounds=bounds)
 
     return wrap
 
@@ -275,7 +276,7 @@ def mean_metric(
     display: Display = _SHOWN_NOWHERE,
     *,
     proportion: bool = False,
-    least: float = -math.inf,
+    bounds: tuple[float, float] = UNBOUNDED,
 ) -> Callable[[Values], Metric]:
     """Turn a function that gives one number per trial into the metric that is their mean; nan does not count."""
 
@@ -284,7 +285,7 @@ def mean_metric(
             return mean_or_nan(values(trials))
 
         given = (values.__name__, _summary(values), better, eligibility, compute, display)
-        return Metric(*given, values, proportion=proportion, least=least)
+        return Metric(*given, values, proportion=proportion, bounds=bounds)
 
     return wrap
 

@@ -50,7 +50,7 @@ def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws)
     if metric.resample is not None and not np.isnan(value):
         behind = np.array([len(np.unique(clusters_of(used)))], dtype=np.float64)
         ends = percentile_interval(metric.resample(used, draws)[None, :], behind)
-        low, high = max(float(ends[0][0]), metric.least), float(ends[1][0])
+        low, high = (float(np.clip(end[0], *metric.bounds)) for end in ends)
     return MetricEstimate(value, low, high, len(used), asked)
 
 
@@ -64,7 +64,7 @@ def measure_conditions(
         found = estimate_means(values, cluster, condition, conditions, draws, proportion=metric.proportion)
     elif metric.by_condition is not None:
         found = metric.by_condition(used, condition, conditions, draws)
-    return found and replace(found, low=np.maximum(found.low, metric.least))
+    return found and replace(found, low=np.clip(found.low, *metric.bounds), high=np.clip(found.high, *metric.bounds))
 
 
 def estimate_means(

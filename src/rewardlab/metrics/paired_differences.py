@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 
 import numpy as np
 
@@ -143,6 +144,7 @@ class ConditionMeans:
         return len(self.arms[arm]) if arm else 1
 
 
+@cache
 def training_draws(arm: str, trainings: int, draws: int) -> Codes:
     """Return how often each training of an arm is drawn, (trainings, draws): the same draws for every number."""
     chosen = rng_for(0, "trainings", arm, trainings).integers(0, trainings, (trainings, draws))
@@ -161,9 +163,11 @@ def condition_means(
     """Return the means of a number, nan where a trial does not count, in every condition that the columns make."""
     codes = np.stack([code for code, _ in columns], axis=1)
     used = ~np.isnan(values) & (codes >= 0).all(axis=1)
-    found, place = np.unique(codes[used], axis=0, return_inverse=True)
-    sums = condition_sums(values[used], cluster[used], place.ravel(), len(found), draws.clusters)
-    names = [tuple(names[code] for code, (_, names) in zip(row, columns, strict=True)) for row in found.tolist()]
+    sizes = [max(len(names), 1) for _, names in columns]
+    found, place = np.unique(np.ravel_multi_index(tuple(codes[used].T), sizes), return_inverse=True)
+    sums = condition_sums(values[used], cluster[used], place, len(found), draws.clusters)
+    rows = np.stack(np.unravel_index(found, sizes), axis=1).tolist()
+    names = [tuple(names[code] for code, (_, names) in zip(row, columns, strict=True)) for row in rows]
     return ConditionMeans({name: row for row, name in enumerate(names)}, *sums, draws, proportion, arms or {})
 
 

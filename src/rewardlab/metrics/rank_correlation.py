@@ -23,7 +23,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     product,
     sum_by,
 )
-from rewardlab.metrics.contract import Display, mean_or_nan, metric
+from rewardlab.metrics.contract import SHARE, Display, mean_or_nan, metric
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means, expected_levels
 
 Light = NDArray[np.float32]
@@ -333,7 +333,7 @@ def _preference_draws(trials: TrialTable, draws: Draws) -> Numbers:
     return _over_tasks(known, draws, *_preference_terms(known))
 
 
-@metric(better="higher", resample=_preference_draws)
+@metric(better="higher", resample=_preference_draws, bounds=SHARE)
 def preference_accuracy(trials: TrialTable) -> float:
     """Share of pairs of the same task and different true level that the scores order rightly; a tie counts half."""
     right, pairs = _preference_terms(_known(trials))

@@ -13,7 +13,7 @@ from rewardlab.core.episode import is_success
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import EVERY_TRIAL, auc_of_pairs
 from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers
-from rewardlab.metrics.contract import Display, in_blocks, mean_metric, metric
+from rewardlab.metrics.contract import SHARE, Display, in_blocks, mean_metric, metric
 from rewardlab.metrics.estimates import clusters_of, expected_levels
 from rewardlab.metrics.progress import FIRES, by_length
 from rewardlab.metrics.rank_correlation import pair_draws
@@ -66,14 +66,14 @@ def _stage_auc(trials: TrialTable, draws: Draws) -> Numbers:
     return auc_of_pairs(pair_draws(expected_levels(trials), _done_at_end(trials), cluster, draws))
 
 
-@metric(better="higher", eligibility="one stage", display=Display("stage AUC", stages=True), resample=_stage_auc)
+@metric("higher", "one stage", Display("stage AUC", stages=True), resample=_stage_auc, bounds=SHARE)
 def stage_success_auc(trials: TrialTable) -> float:
     """Area under the ROC curve of telling stages that are done at the end from the others, each asked about by its own
     instruction; a tie counts half."""
     return float(_stage_auc(trials, EVERY_TRIAL)[0])
 
 
-@mean_metric(better="higher", eligibility="completed stage", display=Display("stage order", stages=True))
+@mean_metric(better="higher", eligibility="completed stage", display=Display("stage order", stages=True), bounds=SHARE)
 def stage_order(trials: TrialTable) -> Numbers:
     """Share of pairs of stages of one video whose predicted completions come in the true order; a tie counts half.
 
@@ -101,14 +101,14 @@ def stage_order(trials: TrialTable) -> Numbers:
 # Asked about the whole task.
 
 
-@mean_metric(better="higher", eligibility="stages", display=Display("frames by stages done", stages=True))
+@mean_metric(better="higher", eligibility="stages", display=Display("frames by stages done", stages=True), bounds=SHARE)
 def stage_separation(trials: TrialTable) -> Numbers:
     """Mean over episodes of the share of pairs of frames with different numbers of stages done that progress on the
     whole task orders alike; a tie counts half. The length baseline is high, for stages are mostly done one by one."""
     return _per_trial(trials, _separation)
 
 
-@mean_metric(better="higher", eligibility="undone stage", display=Display("falls when undone", stages=True))
+@mean_metric("higher", "undone stage", Display("falls when undone", stages=True), bounds=SHARE)
 def falls_when_undone(trials: TrialTable) -> Numbers:
     """Share of the times that a stage is undone after which progress on the whole task is lower, on average until the
     next stage is done or undone, than it was since the last one; the length baseline and a constant score 0."""

@@ -28,7 +28,8 @@ RULE = (
     "of every one lies on the claim's side. It **does not hold** if the interval of at least one, widened for the "
     "number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, it "
     "**cannot be said**. For a claim that one case is enough to prove, the two rules change places. Claims on "
-    "reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv."
+    "reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv. What a general "
+    "model loses cannot be said where it is not better than a constant when nothing is changed: it has nothing to lose."
 )
 
 
@@ -57,17 +58,23 @@ class Question:
 
 @dataclass(frozen=True)
 class Claim:
-    """A sentence of the paper, where it stands, what it is taken to mean, and the questions that decide it."""
+    """A sentence of the paper, where it stands, what it is taken to mean, and the questions that decide it.
+
+    With a reason why they cannot, `undecidable`, nothing decides it.
+    """
 
     sentence: str
     where: str
     meaning: str
     questions: Sequence[Question]
     one_is_enough: bool = False
+    undecidable: str = ""
 
     @property
     def verdict(self) -> Verdict:
         """Return what the questions say together."""
+        if self.undecidable:
+            return "cannot be said"
         each = [question.answer() for question in self.questions]
         strict = [question.answer(len(each)) for question in self.questions]
         if self.one_is_enough:
@@ -86,7 +93,8 @@ def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -
         counts = ", ".join(f"{answers.count(kind)} {kind}" for kind in ("yes", "no", "open") if kind in answers)
         lines.append(f"| {place} | {claim.sentence} | {claim.where} | **{claim.verdict}** | {counts} |")
     for place, claim in enumerate(claims, start=1):
-        lines += ["", f"## {place}. {claim.sentence}: {claim.verdict}", "", f"Taken to mean: {claim.meaning}.", ""]
+        meaning = f"Taken to mean: {claim.meaning}. {claim.undecidable}".strip()
+        lines += ["", f"## {place}. {claim.sentence}: {claim.verdict}", "", meaning, ""]
         for question in claim.questions:
             found, side = question.estimate(), "above" if question.above else "below"
             number = "not measured" if found.value != found.value else f"{found.value:.3f} {found.ends}"
@@ -96,6 +104,7 @@ def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -
     return "\n".join(lines) + "\n"
 
 
+_BALANCED = "balanced_success_accuracy"
 _NEAR = 0.03  # how far a measured change may lie from the stated one and still be the same
 _MODERATE, _CLOSE = 2, 0.75  # our reading of moderate perturbations, and of approaching an accuracy of 0.70
 NOT_JUDGED = (
@@ -108,8 +117,22 @@ _LOST = f"accuracy lost from clean to severity {WORST}, each cell that keeps its
 
 def paper_claims(study: MeasuredStudy) -> list[Claim]:
     """Return every claim that numbers can decide."""
-    makers = (_losses, _accuracies, _orders, _thresholds, _tasks)
-    return [claim for make in makers for claim in make(study)]
+    blind = _nothing_to_lose(study)
+    losses, tasks = ([replace(claim, undecidable=blind) for claim in make(study)] for make in (_losses, _tasks))
+    others = [claim for make in (_accuracies, _orders, _thresholds) for claim in make(study)]
+    return [*losses, *others, *tasks]
+
+
+def _nothing_to_lose(study: MeasuredStudy) -> str:
+    """Say that no training of the general model is better than a constant undisturbed; nothing where one is."""
+    clean = [study.summary.clean(name, _BALANCED) for name in study.trainings(study.model("general"))]
+    ends = [(each.low, each.high) for each in clean if each.low is not None and each.high is not None]
+    if not ends or any(low > 0.5 for low, _ in ends):
+        return ""
+    low, high = min(low for low, _ in ends), max(high for _, high in ends)
+    return (
+        f"{study.part('general')}, undisturbed: balanced accuracy between {low:.2f} and {high:.2f}, a constant has 0.5."
+    )
 
 
 def _losses(study: MeasuredStudy) -> Iterator[Claim]:
@@ -246,7 +269,7 @@ def _best(study: MeasuredStudy, category: str) -> Question:
     """Ask about the model that was measured to be the best in a category."""
     found = {m: study.accuracy.combined(at(m, category, _MODERATE)).value for m in study.evaluated}
     best = max(found, key=lambda model: (found[model] == found[model], found[model]))
-    words = f"accuracy of {best}, {category}, severity {_MODERATE}"
+    words = f"accuracy of {study.shown(best)}, {category}, severity {_MODERATE}"
     return Question(words, study.accuracy, at(best, category, _MODERATE), _CLOSE, above=False)
 
 

@@ -52,7 +52,7 @@ def study_perturbation(
         str | Sequence[str],
         Help(
             "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated; "
-            "several models of a role are trainings of one arm",
+            "several models of a role are trainings of one arm, and any other role is an arm beside these",
             metavar="ROLE=MODEL",
             commas=False,
         ),
@@ -89,7 +89,7 @@ def _read_roles(given: str | Sequence[str]) -> Mapping[str, Sequence[str]] | Non
         roles.setdefault(role, []).append(model)
     if not all(role and model for role, model in pairs) or len(set(pairs)) < len(pairs):
         raise PlanError(
-            f"roles must be ROLE=MODEL of {', '.join(ROLES)}, each model once in a role; got "
+            f"roles must be ROLE=MODEL, such as {', '.join(ROLES)}, each model once in a role; got "
             f"{', '.join(several(given))}"
         )
     return roles or None
@@ -122,7 +122,7 @@ def _head(study: MeasuredStudy) -> str:
     for role in ROLES:
         model = study.roles.get(role, "")
         known = markdown_text(study.summary.caveat(study.trainings(model)[0]))
-        name = markdown_text(" / ".join(study.trainings(model))) or "no model of this run"
+        name = markdown_text(", ".join(map(study.shown, study.trainings(model)))) or "no model of this run"
         lines.append(f"| {role} | {name} | {markdown_text(study.part(role))} | {known} |")
     blind = study.summary.clean(REFERENCE, ACCURACY)
     if blind.value is not None:

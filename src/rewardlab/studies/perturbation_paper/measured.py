@@ -40,8 +40,9 @@ ACCURACY, TAU = "success_accuracy", "progress_tau_b"
 class MeasuredStudy:
     """One run, its summary, and which of its models play the paper's configurations.
 
-    A configuration that several trainings play has the name of an arm, which stands for their mean. `fold` is that of
-    the Meta-World tasks that none of them was trained on.
+    A configuration that several trainings play has the name of an arm, which stands for their mean; there may be arms
+    that play none. `fold` is that of the Meta-World tasks that none of them was trained on, `names` what models are
+    called where people read.
     """
 
     record: RunRecord
@@ -51,17 +52,27 @@ class MeasuredStudy:
     roles: Mapping[str, str]
     arms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     fold: int | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def models(self) -> tuple[str, ...]:
-        """Return every arm and model of the run."""
-        return (*self.arms, *self.summary.models)
+        """Return the arms, and the models of the run that are in none."""
+        inside = {name for names in self.arms.values() for name in names}
+        return (*self.arms, *(name for name in self.summary.models if name not in inside))
 
     @property
     def evaluated(self) -> tuple[str, ...]:
         """Return the arms, and the evaluated models that are in none."""
-        inside = {name for names in self.arms.values() for name in names}
-        return (*self.arms, *(name for name in self.summary.evaluated if name not in inside))
+        return tuple(name for name in self.models if name in {*self.arms, *self.summary.evaluated})
+
+    @property
+    def drawn(self) -> tuple[str, ...]:
+        """Return the arms, or every evaluated model where there are none: a figure has room for few."""
+        return tuple(self.arms) or self.evaluated
+
+    def shown(self, name: str) -> str:
+        """Return what an arm or model is called where people read."""
+        return self.names.get(name, name)
 
     def trainings(self, name: str) -> tuple[str, ...]:
         """Return the models that a name stands for: those of an arm, else itself."""
@@ -74,7 +85,7 @@ class MeasuredStudy:
     def part(self, role: str) -> str:
         """Return what is in the place of a configuration, named for what it is."""
         name = self.roles.get(role, "")
-        return name if name in self.arms else name_of_part(role, name)
+        return name if name in self.arms else name_of_part(role, name, self.shown(name))
 
     def role(self, model: str) -> str:
         """Return the configuration that a model plays, nothing where it plays none."""
@@ -176,7 +187,8 @@ class MeasuredStudy:
 def open_study(run: Run, roles: Mapping[str, Sequence[str]] | None = None, fold: int | None = None) -> MeasuredStudy:
     """Read a run; `roles` says which models play general, tuned and ensemble, else their names do.
 
-    A role's model is its string, or its short name in the run; several are trainings of one arm.
+    A role's model is its string, or its short name in the run; several are trainings of one arm. A role that the paper
+    does not have is an arm beside those.
 
     The draws are those of the run's summary, so that every number is the one on the report page.
     """
@@ -185,17 +197,21 @@ def open_study(run: Run, roles: Mapping[str, Sequence[str]] | None = None, fold:
     if roles is not None:
         meant = {role: [model_meant(text, names) for text in texts] for role, texts in roles.items()}
         found = {role: tuple(name for name in each if name is not None) for role, each in meant.items()}
-        if not set(meant) <= set(ROLES) or [*found.values()] != [tuple(each) for each in meant.values()]:
-            models = ", ".join(summary.models)
+        if [*found.values()] != [tuple(each) for each in meant.values()]:
+            models = ", ".join(names.values())
             given = {role: ", ".join(texts) for role, texts in roles.items()}
-            raise PlanError(f"roles must give {', '.join(ROLES)} to models of the run ({models}), got {given}")
-        arms = {f"{role}, {len(each)} trainings": each for role, each in found.items() if len(each) > 1}
+            raise PlanError(f"roles must be given to models of the run ({models}), got {given}")
+        arms = {_arm_of(role, each): each for role, each in found.items() if len(each) > 1 or role not in ROLES}
         of_arm = {each: name for name, each in arms.items()}
-        parts = {role: of_arm.get(each, each[0]) for role, each in found.items()}
+        parts = {role: of_arm.get(each, each[0]) for role, each in found.items() if role in ROLES}
     trials = with_clusters(with_clean_answers(run.trials()))
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     draws = draw_clusters(clusters, summary.bootstrap.draws, summary.bootstrap.seed)
-    return MeasuredStudy(run.record, summary, trials, draws, parts, arms, fold)
+    return MeasuredStudy(run.record, summary, trials, draws, parts, arms, fold, names)
+
+
+def _arm_of(role: str, models: Sequence[str]) -> str:
+    return f"{role}, {len(models)} trainings" if len(models) > 1 else role
 
 
 def only(*names: str | int) -> Weights:

@@ -78,7 +78,7 @@ Labels = Mapping[str, str]  # of the judged models, as the legend has them; a mo
 
 def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     """Return the figures of a study by file name; one without a single number is left out."""
-    labels = model_labels(study.evaluated, study.roles)
+    labels = model_labels({name: study.shown(name) for name in study.drawn}, study.roles)
     missing = [str(severity) for severity in SEVERITIES if severity and severity not in study.record.plan.severities]
     gaps = f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."
     run, open_places = f"Run: {study.record.command}", [gaps] if missing else []
@@ -103,18 +103,16 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     return found
 
 
-def model_labels(judged: Sequence[str], roles: Mapping[str, str]) -> dict[str, str]:
-    """Return the names of the judged models, short, each with the configuration of the paper that it plays."""
-    short = [f"ensemble of {m.count(',') + 1}" if m.startswith("ensemble:") else m for m in judged]
-    names = short if len(set(short)) == len(short) else judged
+def model_labels(judged: Mapping[str, str], roles: Mapping[str, str]) -> dict[str, str]:
+    """Return the short names of the judged models, each with the configuration of the paper that it plays."""
     role_of = {model: role for role, model in roles.items()}
-    named = [(model, name, role_of.get(model, "")) for model, name in zip(judged, names, strict=True)]
+    named = [(model, name, role_of.get(model, "")) for model, name in judged.items()]
     return {model: f"{name} as {role}" if role and not name.startswith(role) else name for model, name, role in named}
 
 
 def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
     control = [REFERENCE] if REFERENCE in study.models else []
-    models = list(dict.fromkeys([*study.evaluated, *control]))
+    models = list(dict.fromkeys([*study.drawn, *control]))
     return {
         category: {m: [study.accuracy.combined(at(m, category, s)) for s in SEVERITIES] for m in models}
         for category in study.categories
@@ -124,12 +122,12 @@ def _accuracies(study: MeasuredStudy) -> dict[str, Curves]:
 def _taus(study: MeasuredStudy) -> Curves:
     return {
         model: [study.tau.combined(over_categories(model, s, study.categories)) for s in SEVERITIES]
-        for model in study.evaluated
+        for model in study.drawn
     }
 
 
 def _losses(study: MeasuredStudy) -> Losses:
-    places = [(model, group) for model in study.evaluated for group in GROUPS]
+    places = [(model, group) for model in study.drawn for group in GROUPS]
     return {(m, g): study.group_loss.combined(study.groups_evenly(m, (g,), study.categories)) for m, g in places}
 
 

@@ -30,8 +30,8 @@ Row = tuple[str, str, str, int, float, float, float, int, float]
 
 
 def seen_unseen_rows(study: MeasuredStudy) -> Iterator[Row]:
-    """Yield accuracies over cells that keep their label, for every model whose training tasks are known."""
-    for model in study.record.trained_tasks:
+    """Yield accuracies over cells that keep their label, for models in no arm whose training tasks are known."""
+    for model in (name for name in study.record.trained_tasks if name in study.models):
         means = _means(study, model)
         for kind in KINDS:
             for category in (CLEAN, *CATEGORIES):
@@ -53,17 +53,18 @@ def seen_unseen_page(study: MeasuredStudy) -> Iterator[str]:
         for model, kind, category, _, value, low, high, scored, blind in rows:
             interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
             numbers = f"{format_number(value, 3)}{interval} | {format_number(blind, 3)} | {scored}"
-            yield f"| {markdown_text(model)} | {kind} | {category} | {numbers} |"
+            yield f"| {markdown_text(study.shown(model))} | {kind} | {category} | {numbers} |"
         yield ""
 
 
 def _means(study: MeasuredStudy, model: str) -> ConditionMeans:
-    trials = study.trials
+    mine = study.trials.matches("model", model) | study.trials.matches("model", REFERENCE)
+    trials = study.trials.where(mine & study.keeps_label)
     kind = seen_or_unseen(trials, study.record.trained_tasks[model])
     severity = trials.number("severity").astype(np.int64)
     columns = trials.codes("model"), kind, trials.codes("category"), (severity, SEVERITIES)
-    right = np.where(study.keeps_label, METRICS[ACCURACY].values_of(trials), np.nan)
-    return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True, arms=study.arms)
+    right = METRICS[ACCURACY].values_of(trials)
+    return condition_means(right, clusters_of(trials), columns, study.draws, proportion=True)
 
 
 _MORE_RELIABLE = (0.8, 0.85, 0.9)  # where most episodes are failures, a model that sees nothing reaches the paper's
@@ -77,21 +78,23 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
     models, kinds, tau = study.evaluated, study.categories, study.tau
     order = ((m, s, tau.combined(over_categories(m, s, kinds))) for m in models for s in SEVERITIES)
     lost = ((m, g, study.group_loss.combined(study.groups_evenly(m, (g,), kinds))) for m in models for g in GROUPS)
-    ends = ("low", "high", "clusters")
+    ends, condition = ("low", "high", "clusters"), ("model", "category", "severity")
     return {
-        "table1.csv": csv_of(("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
-        "seen_unseen.csv": csv_of(COLUMNS, seen_unseen_rows(study)),
-        "relabelled.csv": csv_of(("model", "category", "severity", *_NUMBERS[:4], REFERENCE), _relabelled(study)),
+        "table1.csv": csv_of(study, ("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
+        "seen_unseen.csv": csv_of(study, COLUMNS, seen_unseen_rows(study)),
+        "relabelled.csv": csv_of(study, (*condition, *_NUMBERS[:4], REFERENCE), _relabelled(study)),
         "table1.md": table_1_page(study),
-        "every.csv": csv_of(("model", "category", "severity", "metric", "better", *_NUMBERS, "null"), _every(study)),
+        "every.csv": csv_of(study, (*condition, "metric", "better", *_NUMBERS, "null"), _every(study)),
         "reliability.csv": csv_of(
-            ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"), _thresholds(study)
+            study,
+            ("model", "plays", "category", "level", "certified", "measured", "paper_fails_at"),
+            _thresholds(study),
         ),
         "calibration.csv": csv_of(
-            _CALIBRATION, ((*astuple(entry), entry.miscalibrated) for entry in study.summary.calibration_nulls)
+            study, _CALIBRATION, ((*astuple(entry), entry.miscalibrated) for entry in study.summary.calibration_nulls)
         ),
-        "figure2.csv": csv_of(("model", "severity", "tau", *ends), _estimates(order)),
-        "figure3.csv": csv_of(("model", "group", "loss", *ends), _estimates(lost)),
+        "figure2.csv": csv_of(study, ("model", "severity", "tau", *ends), _estimates(order)),
+        "figure3.csv": csv_of(study, ("model", "group", "loss", *ends), _estimates(lost)),
     }
 
 
@@ -106,7 +109,7 @@ def table_1_page(study: MeasuredStudy) -> str:
     lines += ["", f"| model | plays | {' | '.join(CATEGORIES)} |", "|---" * (len(CATEGORIES) + 2) + "|"]
     for model in study.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
-        lines.append(f"| {markdown_text(model)} | {study.role(model) or '-'} | {' | '.join(cells)} |")
+        lines.append(f"| {markdown_text(study.shown(model))} | {study.role(model) or '-'} | {' | '.join(cells)} |")
     return "\n".join([*lines, "", *seen_unseen_page(study), *_relabelled_page(study), *_remarks(study)]) + "\n"
 
 
@@ -139,7 +142,7 @@ def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
         for model, category, _, value, low, high, scored, blind in rows:
             interval = f" [{low:.3f}, {high:.3f}]" if low == low else ""
             numbers = f"{value:.3f}{interval} | {format_number(blind, 3)} | {scored}"
-            yield f"| {markdown_text(model)} | {category} | {numbers} |"
+            yield f"| {markdown_text(study.shown(model))} | {category} | {numbers} |"
         yield ""
 
 
@@ -160,7 +163,8 @@ def _remarks(study: MeasuredStudy) -> Iterator[str]:
     for model in study.models:
         missing = [c for c in CATEGORIES if not _cells(study, model, c)[0]]
         if missing:
-            yield f"- Not measured: {markdown_text(model)} under {', '.join(missing)} change at severity {WORST}."
+            name = markdown_text(study.shown(model))
+            yield f"- Not measured: {name} under {', '.join(missing)} change at severity {WORST}."
     asked = [(c, _cells(study, study.evaluated[0], c)[1]) for c in CATEGORIES]
     yield (
         f"- Asked are the cells that keep their label, of {study.record.episodes} episodes: "
@@ -210,7 +214,7 @@ def _nulls(study: MeasuredStudy) -> dict[tuple[str, str, int], dict[str, float]]
 def _thresholds(study: MeasuredStudy) -> Iterator[Sequence[object]]:
     """Yield thresholds at the paper's level, where its own stand beside them, and at levels that ask for more."""
     for level in (RELIABLE_AT, *_MORE_RELIABLE):
-        for model in study.models:
+        for model in (*study.arms, *study.summary.models):
             stated = STATED_THRESHOLD.get(study.role(model)) if level == RELIABLE_AT else None
             for category in CATEGORIES:
                 curve = [study.accuracy.combined(at(model, category, step), BOTH_TAILS) for step in SEVERITIES]
@@ -224,13 +228,12 @@ def _estimates(found: Iterable[tuple[object, object, ContrastEstimate]]) -> Iter
         yield model, place, estimate.value, estimate.low, estimate.high, estimate.clusters
 
 
-def csv_of(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return rows below their heading, as CSV."""
-    return csv_text([columns, *([_plain(value) for value in row] for row in rows)])
+def csv_of(study: MeasuredStudy, columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return rows below their heading, as CSV: nothing where a value is missing, numbers to four digits."""
 
+    def plain(value: object) -> object:
+        if value is None or value != value:
+            return ""
+        return f"{value:.4g}" if isinstance(value, float) else study.shown(value) if isinstance(value, str) else value
 
-def _plain(value: object) -> object:
-    """Return a value as the files hold it: nothing where it is missing, numbers to six digits."""
-    if value is None or value != value:
-        return ""
-    return f"{value:.6g}" if isinstance(value, float) else value
+    return csv_text([columns, *([plain(value) for value in row] for row in rows)])

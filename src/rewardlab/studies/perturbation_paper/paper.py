@@ -6,7 +6,6 @@ Models for Robotics".
 
 from collections.abc import Sequence
 
-from rewardlab.evaluation.display import derived_name
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS
 
 STATED_ACCURACY = {  # Table 1: accuracy at severity 4
@@ -50,11 +49,11 @@ def roles_of(models: Sequence[str]) -> dict[str, str]:
     return found | ({"ensemble": ensembles[0]} if len(ensembles) == 1 else {})
 
 
-def name_of_part(role: str, model: str) -> str:
+def name_of_part(role: str, model: str, short: str) -> str:
     """Return what a model in the place of one of the paper's configurations is, in words that claim no more."""
     if model.startswith("ensemble:"):
         return "ensemble"
-    return _TRAINING.get(model) or (derived_name(model) if model else f"no {role} model")
+    return _TRAINING.get(model) or (short if model else f"no {role} model")
 
 
 def group_of(task: str) -> str | None:

@@ -7,8 +7,8 @@ without a label, of which only expectations are known. A pixel-counting control 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
-from itertools import combinations
+from functools import cached_property
+from itertools import combinations, product
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, cluster_sums, percentile_interval
+from rewardlab.metrics.contract import answered
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.paired_differences import training_draws
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
@@ -30,6 +31,7 @@ BALANCED, AUC = "balanced_success_accuracy", "success_auc_within_subset"
 PRIMARY = (BALANCED, AUC)
 EXPECTED = ("flip_rate", "level_shift", "signed_shift", "expectation_kept")  # what needs no label
 _LABELLED = (*PRIMARY, "micro_mae")
+OTHER, GROUNDED = "other instruction", "instruction_grounding"  # clips that are also shown under another task's words
 _BY_PERTURBATION = ("success_accuracy", "micro_mae", "flip_rate")
 _ENDS = ("value", "low", "high")
 _STRATUM = ("stratum", "category", "severity", "metric", "better")
@@ -43,15 +45,16 @@ def strata_files(study: MeasuredStudy) -> dict[str, str]:
     rows = _Rows(study)
     fitted = ("model", "plays", "alpha", "alpha_error", *(f"{s}{c}" for c in CATEGORIES for s in ("", "error_")))
     return {
-        "strata.csv": csv_of(("model", "plays", *_STRATUM, *_ENDS, *lost), rows.strata()),
-        "contrasts.csv": csv_of(("model", *contrast), rows.contrasts()),
+        "strata.csv": csv_of(study, ("model", "plays", *_STRATUM, *_ENDS, *lost), rows.strata()),
+        "contrasts.csv": csv_of(study, ("model", *contrast), rows.contrasts()),
         "perturbations.csv": csv_of(
+            study,
             ("model", "plays", "perturbation", "category", "severity", "metric", "better", *_ENDS, "trials"),
             rows.perturbations(),
         ),
-        "equation.csv": csv_of((*fitted, "largest_misfit"), _equation(study)),
+        "equation.csv": csv_of(study, (*fitted, "largest_misfit"), _equation(study)),
         "cost.csv": csv_of(
-            ("model", "plays", "seconds", "input_tokens", "output_tokens", "cost", "verdicts"), _cost(study)
+            study, ("model", "plays", "seconds", "input_tokens", "output_tokens", "cost", "verdicts"), _cost(study)
         ),
     }
 
@@ -94,24 +97,26 @@ class _Rows:
         for place, parts in self.places:
             for name in self.study.models:
                 role = self.study.role(name)
-                for metric, values in self._measures(name, parts, place[0]):
+                for metric, values in self._measures(name, parts, place):
                     found = values("now")
                     if not math.isnan(found[0]):
-                        yield (name, role, *place, metric, METRICS[metric].better, *_ends(found, parts.clusters),
+                        yield (name, role, *place, metric, METRICS[metric].better, *_within(metric, found, parts),
                                *_ends(values("lost"), parts.clusters), parts.count(self.study, name))  # fmt: skip
 
     def contrasts(self) -> Iterator[Sequence[object]]:
-        """Yield the differences of the models in two roles on the same trials, and to every other model at the ends."""
+        """Yield the differences of two roles, or of two other arms, on the same trials; at the ends to all models."""
         roles = [self.study.model(role) for role in ("ensemble", "tuned", "general") if role in self.study.roles]
-        others = [name for name in self.study.evaluated if name not in roles]
-        others += [name for name in self.study.summary.models if name not in self.study.summary.evaluated]
-        between = list(combinations(roles, 2))
-        at_ends = [*between, *((one, other) for one in roles for other in others)]
+        arms = [name for name in self.study.arms if name not in roles]
+        others = [name for name in self.study.models if name not in (*roles, *arms)]
+        between = [*combinations(roles, 2), *combinations(arms, 2)]
+        at_ends = [*between, *product(roles, arms), *product((*roles, *arms), others)]
         for place, parts in self.places:
             for one, other in at_ends if place[2] in (0, WORST) else between:
                 for (metric, ours), (_, theirs) in zip(
-                    self._measures(one, parts, place[0]), self._measures(other, parts, place[0]), strict=True
+                    self._measures(one, parts, place), self._measures(other, parts, place), strict=True
                 ):
+                    if metric in EXPECTED and other in others:
+                        continue
                     gaps = [_less(ours(when), theirs(when)) for when in ("now", "lost")]
                     if not math.isnan(gaps[0][0]):
                         numbers = (number for gap in gaps for number in _ends(gap, parts.clusters))
@@ -129,12 +134,12 @@ class _Rows:
             for step in SEVERITIES[1:]:
                 rows = np.flatnonzero((own == perturbation) & (severity == step) & counted)
                 parts = _Parts(trials.take(rows), None, self.study.draws)
-                for name in self.study.models if len(rows) else ():
+                for name in self.study.evaluated if len(rows) else ():
                     for metric in _BY_PERTURBATION:
-                        found = _of_arm(self.study, name, partial(parts.estimate, metric))
+                        found = parts.of_arm(self.study, name, metric)
                         if not math.isnan(found[0]):
                             yield (name, self.study.role(name), perturbation, category, step, metric,
-                                   METRICS[metric].better, *_ends(found, parts.clusters),
+                                   METRICS[metric].better, *_within(metric, found, parts),
                                    parts.count(self.study, name))  # fmt: skip
 
     @property
@@ -148,23 +153,27 @@ class _Rows:
         clean = trials.matches("perturbation", CLEAN) & kept
         for stratum, inside in strata_of(trials, self.study.fold).items():
             yield (stratum, CLEAN, 0), _Parts(trials.where(clean & inside), None, self.study.draws)
+            if len(others := trials.where(inside & answered(trials, METRICS[GROUNDED].eligibility))):
+                yield (stratum, OTHER, 0), _Parts(others, None, self.study.draws)
             for category in (name for name in CATEGORIES if trials.matches("category", name).any()):
                 for step in SEVERITIES[1:]:
                     here = trials.where(inside & kept & trials.matches("category", category) & (severity == step))
                     if len(here):
                         yield (stratum, category, step), _Parts(here, trials.where(clean & inside), self.study.draws)
 
-    def _measures(self, name: str, parts: "_Parts", stratum: str) -> Iterator[tuple[str, Callable[[str], Estimate]]]:
+    def _measures(
+        self, name: str, parts: "_Parts", place: tuple[str, str, int]
+    ) -> Iterator[tuple[str, Callable[[str], Estimate]]]:
         """Yield each measure of an arm or model with a function of its value `now` and of what it `lost`."""
-        changed = parts.before is not None
+        (stratum, category, _), changed = place, parts.before is not None
         metrics = (*(() if stratum == "clips without labels" else _LABELLED), *(EXPECTED if changed else ()))
+        metrics = (GROUNDED,) if category == OTHER else metrics
         for metric in metrics:
 
             def value(when: str, metric: str = metric) -> Estimate:
                 if when == "lost" and (not changed or metric in EXPECTED):
                     return math.nan, np.full(self.study.draws.number, math.nan)
-                find = parts.estimate if when == "now" else parts.lost
-                return _of_arm(self.study, name, partial(find, metric))
+                return parts.of_arm(self.study, name, metric, when)
 
             yield metric, value
 
@@ -176,21 +185,36 @@ class _Parts:
     now: TrialTable
     before: TrialTable | None
     draws: Draws
-    known: dict[tuple[str, str, str], Estimate] = field(default_factory=dict)
+    known: dict[tuple[str, ...], Estimate] = field(default_factory=dict)
+    tables: dict[str, TrialTable] = field(default_factory=dict)  # the trials of a model here
 
-    @property
+    @cached_property
     def clusters(self) -> int:
         return len(np.unique(clusters_of(self.now)))
 
+    def of_model(self, model: str) -> TrialTable:
+        """Return the trials of one model here."""
+        if model not in self.tables:
+            self.tables[model] = self.now.where(self.now.matches("model", model))
+        return self.tables[model]
+
     def count(self, study: MeasuredStudy, name: str) -> int:
         """Return how many trials are behind an arm or model."""
-        return int(sum(self.now.matches("model", each).sum() for each in study.trainings(name)))
+        return sum(len(self.of_model(each)) for each in study.trainings(name))
+
+    def of_arm(self, study: MeasuredStudy, name: str, metric: str, when: str = "now") -> Estimate:
+        """Return the mean over the trainings of an arm, which are drawn again with the clusters."""
+        key = "arm", name, metric, when
+        if key not in self.known:
+            find = self.estimate if when == "now" else self.lost
+            self.known[key] = _mean_of_trainings(name, [find(metric, each) for each in study.trainings(name)])
+        return self.known[key]
 
     def estimate(self, metric: str, model: str) -> Estimate:
         """Return a measure of one model here."""
         key = metric, model, "now"
         if key not in self.known:
-            self.known[key] = _estimate(metric, self.now.where(self.now.matches("model", model)), self.draws)
+            self.known[key] = _estimate(metric, self.of_model(model), self.draws)
         return self.known[key]
 
     def lost(self, metric: str, model: str) -> Estimate:
@@ -202,7 +226,7 @@ class _Parts:
         return self.known[key]
 
     def _lost(self, metric: str, model: str, before: TrialTable) -> Estimate:
-        here = self.now.where(self.now.matches("model", model))
+        here = self.of_model(model)
         same = np.isin(before.text("episode").astype(str), here.text("episode").astype(str))
         clean = _estimate(metric, before.where(before.matches("model", model) & same), self.draws)
         changed = self.estimate(metric, model)
@@ -231,14 +255,11 @@ def _mean(values: Numbers, cluster: np.ndarray, draws: Draws) -> Estimate:
     return float(above.sum() / below.sum()), draws.ratios(above[None, :], below[None, :])[0]
 
 
-def _of_arm(study: MeasuredStudy, name: str, find: Callable[[str], Estimate]) -> Estimate:
-    """Return the mean over the trainings of an arm, which are drawn again with the clusters."""
-    names = study.trainings(name)
-    each = [find(model) for model in names]
+def _mean_of_trainings(name: str, each: Sequence[Estimate]) -> Estimate:
     if len(each) == 1:
         return each[0]
-    times = training_draws(name, len(names), len(each[0][1]))
-    drawn = (times * np.stack([values for _, values in each])).sum(axis=0) / len(names)
+    times = training_draws(name, len(each), len(each[0][1]))
+    drawn = (times * np.stack([values for _, values in each])).sum(axis=0) / len(each)
     return float(np.mean([value for value, _ in each])), drawn
 
 
@@ -249,6 +270,12 @@ def _less(one: Estimate, other: Estimate) -> Estimate:
 def _ends(found: Estimate, clusters: int) -> tuple[float, float, float]:
     low, high = percentile_interval(found[1][None, :], np.array([clusters], dtype=np.float64))
     return found[0], float(low[0]), float(high[0])
+
+
+def _within(metric: str, found: Estimate, parts: _Parts) -> list[float]:
+    """Return a number and its interval, which does not leave the bounds of the metric."""
+    ends: list[float] = np.clip(_ends(found, parts.clusters), *METRICS[metric].bounds).tolist()
+    return ends
 
 
 def _equation(study: MeasuredStudy) -> Iterator[Sequence[object]]:
