@@ -81,7 +81,7 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
     labels = model_labels({name: study.shown(name) for name in study.drawn}, study.roles)
     missing = [str(severity) for severity in SEVERITIES if severity and severity not in study.record.plan.severities]
     gaps = f"The curves are open at severity {', '.join(missing)}: this run did not ask for it."
-    run, open_places = f"Run: {study.record.command}", [gaps] if missing else []
+    run, open_places = f"Run: {_shortened(study.record.command)}", [gaps] if missing else []
     accuracies, taus, losses = _accuracies(study), _taus(study), _losses(study)
     found = {}
     if any(_known(estimate) for by_model in accuracies.values() for curve in by_model.values() for estimate in curve):
@@ -101,6 +101,15 @@ def measured_figures(study: MeasuredStudy) -> dict[str, Figure]:
         for metric in METRICS_DRAWN:
             found[metric] = draw_calibration(study.summary, metric, measured, [*open_places, run])
     return found
+
+
+_LONGEST = 240  # characters of a command below a figure
+
+
+def _shortened(command: str) -> str:
+    if len(command) <= _LONGEST:
+        return command
+    return f"{command[: _LONGEST // 2]} ... {command[-_LONGEST // 4 :]} (in full in claims.md)"
 
 
 def model_labels(judged: Mapping[str, str], roles: Mapping[str, str]) -> dict[str, str]:
