@@ -21,7 +21,7 @@ MOTION = ("motion", "end-motion", "change")
 SHOWN = (*ARMS.values(), *SHIPPED, "blank", "text-only", "length", *MOTION)
 WORST = "4"
 Row = dict[str, str]
-Question = tuple[str, str, str, str, str, str, int]  # two models, what differs, stratum, category, severity, the side
+Question = tuple[str, str, str, str, str, str]  # what should be more, than what, in which number; where
 
 
 def main() -> None:
@@ -75,61 +75,64 @@ def cell(row: Row | None, number: str) -> str:
     """Return a number with its interval."""
     if row is None or not row[number]:
         return ""
-    low, high = ("lost_low", "lost_high") if number == "lost" else ("low", "high")
-    ends = f" [{float(row[low]):.2f}, {float(row[high]):.2f}]" if row[low] else ""
-    return f"{float(row[number]):.2f}{ends}"
+    ends = ends_of(number)
+    return text(*(float(row[name]) for name in (number, *ends))) if row[ends[0]] else f"{float(row[number]):.2f}"
+
+
+def ends_of(number: str) -> tuple[str, str]:
+    """Return the columns with the interval of a number."""
+    return ("lost_low", "lost_high") if number == "lost" else ("low", "high")
+
+
+def text(value: float, low: float, high: float) -> str:
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
 
 
 def hypotheses() -> dict[str, list[Question]]:
-    """Return what each hypothesis of the plan asks; a side of 1 is that the first is more."""
+    """Return what each hypothesis of the plan asks."""
     general, tuned, ensemble, _, plain, perturbed = ARMS.values()
-    blind = ["blank", "text-only"]
-    return {
-        "1: general loses more than tuned, visual": [(tuned, general, "lost", "known tasks", "visual", WORST, -1)],
-        "2: tuned loses more than general, semantic": [(tuned, general, "lost", "known tasks", "semantic", WORST, 1)],
+    controls = ("blank", "text-only", *MOTION)
+    asked: dict[str, list[Question]] = {
+        "1: general loses more than tuned, visual": [(general, tuned, "lost", "known tasks", "visual", WORST)],
+        "2: tuned loses more than general, semantic": [(tuned, general, "lost", "known tasks", "semantic", WORST)],
         "3: the ensemble is higher than tuned in every category": [
-            (ensemble, tuned, "difference", "known tasks", c, WORST, 1) for c in CATEGORIES
+            (ensemble, tuned, "difference", "known tasks", c, WORST) for c in CATEGORIES
         ],
         "4: tuned is higher than general on unseen tasks": [
-            (tuned, general, "difference", "unseen tasks", "clean", "0", 1)
+            (tuned, general, "difference", "unseen tasks", "clean", "0")
         ],
-        "5: tuned sees more than the controls, known tasks": [
-            (tuned, m, "difference", "known tasks", "clean", "0", 1) for m in (*blind, *MOTION)
-        ],
-        "5: tuned sees more than the controls, real clips": [
-            (tuned, m, "difference", "real clips", "clean", "0", 1) for m in (*blind, *MOTION)
-        ],
-        **{
-            f"pair: clean frames alone lose more, {c}": [(plain, perturbed, "lost", "known tasks", c, WORST, 1)]
-            for c in CATEGORIES
-        },
     }
+    for stratum in ("known tasks", "real clips"):
+        places = [(tuned, control, "difference", stratum, "clean", "0") for control in controls]
+        asked[f"5: tuned sees more than the controls, {stratum}"] = places
+    for c in CATEGORIES:
+        asked[f"pair: clean frames alone lose more, {c}"] = [(plain, perturbed, "lost", "known tasks", c, WORST)]
+    return asked
 
 
 def decide(contrasts: list[Row], questions: list[Question]) -> Iterator[str]:
-    """Yield the weakest difference of each primary measure, and whether all of both are on the side that was said."""
-    places = {(r["model"], r["less"], r["stratum"], r["category"], r["severity"], r["metric"]): r for r in contrasts}
-    answers = []
+    """Yield the least difference by each primary measure, and whether all are above 0, or one of each is below."""
+    place = ("model", "less", "stratum", "category", "severity", "metric")
+    rows = {tuple(row[name] for name in place): row for row in contrasts}
+    above, below = [], []
     for metric in (BALANCED, AUC):
-        asked = []
-        for one, other, number, stratum, category, severity, side in questions:
-            row = places.get((one, other, stratum, category, severity, metric))
-            turned = row is None
-            if row is None:
-                row = places[other, one, stratum, category, severity, metric]
-            low, high = ("lost_low", "lost_high") if number == "lost" else ("low", "high")
-            value, ends = float(row[number]), sorted((float(row[low]), float(row[high])))
-            if turned:
-                value, ends = -value, [-ends[1], -ends[0]]
-            asked.append((side * value, value, ends, ends[0] > 0 if side > 0 else ends[1] < 0,
-                          ends[1] < 0 if side > 0 else ends[0] > 0))  # fmt: skip
-        _, value, ends, _, _ = min(asked)
-        answers.append((all(each[3] for each in asked), any(each[4] for each in asked)))
-        yield f"{value:.2f} [{ends[0]:.2f}, {ends[1]:.2f}]"
-    if all(yes for yes, _ in answers):
-        yield "supported"
-    else:
-        yield "contradicted" if all(no for _, no in answers) else "inconclusive"
+        found = [difference(rows, question, metric) for question in questions]
+        above.append(all(low > 0 for _, low, _ in found))
+        below.append(any(high < 0 for _, _, high in found))
+        yield text(*min(found))
+    yield "supported" if all(above) else "contradicted" if all(below) else "inconclusive"
+
+
+def difference(rows: dict[tuple[str, ...], Row], question: Question, metric: str) -> tuple[float, float, float]:
+    """Return how much more one is than the other, with its interval; the table may have it the other way round."""
+    one, other, number, *place = question
+    row, turned = rows.get((one, other, *place, metric)), rows.get((other, one, *place, metric))
+    if row is not None:
+        value, low, high = (float(row[name]) for name in (number, *ends_of(number)))
+        return value, low, high
+    assert turned is not None, f"{one} and {other} are not compared"
+    value, low, high = (-float(turned[name]) for name in (number, *reversed(ends_of(number))))
+    return value, low, high
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from rewardlab.studies.perturbation_paper.paper import CATEGORIES, GROUPS, RELIA
 
 COLUMNS = ("model", "tasks", "category", "severity", "value", "low", "high", "scored", REFERENCE)
 Row = tuple[str, str, str, int, float, float, float, int, float]
+RelabelledRow = tuple[str, str, int, float, float, float, int, float]
 
 
 def seen_unseen_rows(study: MeasuredStudy) -> Iterator[Row]:
@@ -43,9 +44,9 @@ def seen_unseen_rows(study: MeasuredStudy) -> Iterator[Row]:
                         yield model, kind, category, severity, *numbers
 
 
-def seen_unseen_page(study: MeasuredStudy) -> Iterator[str]:
+def seen_unseen_page(study: MeasuredStudy, every: Sequence[Row]) -> Iterator[str]:
     """Yield the table in Markdown: clean and at the highest severity, with the constant on the same cells."""
-    rows = [row for row in seen_unseen_rows(study) if row[3] in (0, WORST)]
+    rows = [row for row in every if row[3] in (0, WORST)]
     if rows:
         yield from ("## Tasks that a model was trained on, and others", "")
         yield f"Success accuracy over cells that keep their label, clean and at severity {WORST}."
@@ -79,11 +80,12 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
     order = ((m, s, tau.combined(over_categories(m, s, kinds))) for m in models for s in SEVERITIES)
     lost = ((m, g, study.group_loss.combined(study.groups_evenly(m, (g,), kinds))) for m in models for g in GROUPS)
     ends, condition = ("low", "high", "clusters"), ("model", "category", "severity")
+    seen, relabelled = list(seen_unseen_rows(study)), list(_relabelled(study))
     return {
         "table1.csv": csv_of(study, ("model", "plays", "category", *_NUMBERS, *_CHANGE, "paper"), _table_1(study)),
-        "seen_unseen.csv": csv_of(study, COLUMNS, seen_unseen_rows(study)),
-        "relabelled.csv": csv_of(study, (*condition, *_NUMBERS[:4], REFERENCE), _relabelled(study)),
-        "table1.md": table_1_page(study),
+        "seen_unseen.csv": csv_of(study, COLUMNS, seen),
+        "relabelled.csv": csv_of(study, (*condition, *_NUMBERS[:4], REFERENCE), relabelled),
+        "table1.md": table_1_page(study, seen, relabelled),
         "every.csv": csv_of(study, (*condition, "metric", "better", *_NUMBERS, "null"), _every(study)),
         "reliability.csv": csv_of(
             study,
@@ -98,7 +100,7 @@ def number_files(study: MeasuredStudy) -> dict[str, str]:
     }
 
 
-def table_1_page(study: MeasuredStudy) -> str:
+def table_1_page(study: MeasuredStudy, seen: Sequence[Row], relabelled: Sequence[RelabelledRow]) -> str:
     """Return the paper's Table 1 in Markdown, with what is missing and how it was measured."""
     reading = (
         "Each cell: ours with its 95 % interval over the cells whose label the change keeps, the clean accuracy of the "
@@ -110,7 +112,10 @@ def table_1_page(study: MeasuredStudy) -> str:
     for model in study.models:
         cells = [_cell(study, model, category) for category in CATEGORIES]
         lines.append(f"| {markdown_text(study.shown(model))} | {study.role(model) or '-'} | {' | '.join(cells)} |")
-    return "\n".join([*lines, "", *seen_unseen_page(study), *_relabelled_page(study), *_remarks(study)]) + "\n"
+    return (
+        "\n".join([*lines, "", *seen_unseen_page(study, seen), *_relabelled_page(study, relabelled), *_remarks(study)])
+        + "\n"
+    )
 
 
 def _cell(study: MeasuredStudy, model: str, category: str) -> str:
@@ -132,9 +137,9 @@ def _cells(study: MeasuredStudy, model: str, category: str, severity: int = WORS
     return int((asked & trials.matches("status", "scored")).sum()), int(asked.sum())
 
 
-def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
+def _relabelled_page(study: MeasuredStudy, every: Sequence[RelabelledRow]) -> Iterator[str]:
     """Yield the cells whose label changes with the clip, each model beside what sees nothing."""
-    rows = [row for row in _relabelled(study) if row[2] == WORST]
+    rows = [row for row in every if row[2] == WORST]
     if rows:
         yield from (f"## Cells whose label changes, severity {WORST}", "")
         yield f"They have no clean accuracy to lose; `{REFERENCE}`, which sees nothing, stands beside each number."
@@ -146,7 +151,7 @@ def _relabelled_page(study: MeasuredStudy) -> Iterator[str]:
         yield ""
 
 
-def _relabelled(study: MeasuredStudy) -> Iterator[tuple[str, str, int, float, float, float, int, float]]:
+def _relabelled(study: MeasuredStudy) -> Iterator[RelabelledRow]:
     """Yield the accuracy on cells whose label changes, with that of the constant on the same cells."""
     for model in study.models:
         for category in CATEGORIES:
@@ -234,6 +239,8 @@ def csv_of(study: MeasuredStudy, columns: Sequence[str], rows: Iterable[Sequence
     def plain(value: object) -> object:
         if value is None or value != value:
             return ""
-        return f"{value:.4g}" if isinstance(value, float) else study.shown(value) if isinstance(value, str) else value
+        if isinstance(value, str):
+            return study.shown(value)
+        return f"{value:.4g}" if isinstance(value, float) else value
 
     return csv_text([columns, *([plain(value) for value in row] for row in rows)])

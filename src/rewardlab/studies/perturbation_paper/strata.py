@@ -167,8 +167,7 @@ class _Rows:
         """Yield each measure of an arm or model with a function of its value `now` and of what it `lost`."""
         (stratum, category, _), changed = place, parts.before is not None
         metrics = (*(() if stratum == "clips without labels" else _LABELLED), *(EXPECTED if changed else ()))
-        metrics = (GROUNDED,) if category == OTHER else metrics
-        for metric in metrics:
+        for metric in (GROUNDED,) if category == OTHER else metrics:
 
             def value(when: str, metric: str = metric) -> Estimate:
                 if when == "lost" and (not changed or metric in EXPECTED):
@@ -220,13 +219,7 @@ class _Parts:
     def lost(self, metric: str, model: str) -> Estimate:
         """Return the clean value less this one, of the same episodes; a higher error is a loss too."""
         assert self.before is not None
-        key = metric, model, "lost"
-        if key not in self.known:
-            self.known[key] = self._lost(metric, model, self.before)
-        return self.known[key]
-
-    def _lost(self, metric: str, model: str, before: TrialTable) -> Estimate:
-        here = self.of_model(model)
+        here, before = self.of_model(model), self.before
         same = np.isin(before.text("episode").astype(str), here.text("episode").astype(str))
         clean = _estimate(metric, before.where(before.matches("model", model) & same), self.draws)
         changed = self.estimate(metric, model)
