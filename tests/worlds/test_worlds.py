@@ -1,3 +1,4 @@
+import os
 import signal
 import subprocess
 import sys
@@ -157,9 +158,13 @@ def test_missing_renderers_are_named_with_their_package(monkeypatch: pytest.Monk
 
 
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton, which comes with some builds of torch")
-def test_triton_can_be_loaded_after_rendering() -> None:
-    code = "from rewardlab.worlds.offscreen import backend, make_current\nbackend()\nmake_current()\nimport triton"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+@pytest.mark.parametrize("asked", ["", "osmesa"])
+def test_triton_can_be_loaded_after_the_simulator(asked: str) -> None:
+    code = (
+        "from rewardlab.worlds.metaworld.physics import load_module\nload_module('mujoco')\n"
+        "from rewardlab.worlds.offscreen import make_current\nmake_current()\nimport triton"
+    )
+    assert subprocess.run([sys.executable, "-c", code], env=os.environ | {"MUJOCO_GL": asked}).returncode == 0
 
 
 _DRAWING = """

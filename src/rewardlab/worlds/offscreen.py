@@ -63,8 +63,7 @@ def _rendering_thread(_process: int) -> tuple[ThreadPoolExecutor, threading.Lock
 def backend() -> str:
     """Return egl or osmesa: what MUJOCO_GL says, else EGL beside a GPU, else OSMesa; PlanError if neither is here."""
     requested = os.environ.get("MUJOCO_GL", "").lower()
-    with suppress(ImportError):  # where triton is loaded after OSMesa, which brings another LLVM, the process crashes
-        import_module("triton")
+    load_triton()
     if requested in ("egl", "osmesa"):
         return requested
     if _has_gpu() and _loads("libEGL.so.1"):
@@ -72,6 +71,16 @@ def backend() -> str:
     if _loads("libOSMesa.so.8", "libOSMesa.so.6"):
         return "osmesa"
     raise PlanError(f"no way to render was found: {HOW_TO_INSTALL}")
+
+
+@cache
+def load_triton() -> None:
+    """Load the compiler of torch's CUDA builds, before OSMesa is loaded: in the other order the process crashes.
+
+    Each brings an LLVM. MuJoCo loads OSMesa as soon as it is imported if MUJOCO_GL asks for it.
+    """
+    with suppress(ImportError):
+        import_module("triton")
 
 
 def make_current() -> None:

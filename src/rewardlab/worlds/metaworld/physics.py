@@ -17,6 +17,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, SimulatorError
 from rewardlab.worlds.metaworld.task_progress import PROGRESS_SPECS, ProgressMeter, ProgressReading, whole_reading
 from rewardlab.worlds.metaworld.tasks import CHAINS, TASK_OBJECTS
+from rewardlab.worlds.offscreen import load_triton
 
 Floats = NDArray[np.float64]
 
@@ -161,6 +162,7 @@ def _measured_in(env: Any, moving: Any) -> tuple[Floats, dict[str, Any]]:
 
 def load_module(name: str) -> Any:
     """Import a part of the simulator, or say which extra to install."""
+    load_triton()
     try:
         with without_warnings():
             return import_module(name)
