@@ -1,8 +1,20 @@
-"""Prints what `smol` knows, beside a constant, from the run that is kept here.
+r"""Prints what `smol` knows, beside a constant, from the run that is kept here.
 
     python results/vlm/known_unseen.py
 
-Intervals are 95 % bootstraps over tasks. --figure draws the errors under change.
+Intervals are 95 % bootstraps over tasks. --figure draws the errors under change. The run and probes.csv were made by
+the following; SEEN and UNSEEN are the two lines of `python results/pocket/measure.py --tasks`:
+
+    rewardlab collect metaworld --tasks SEEN --episodes 10 --balance --camera right,left --seed 77 --out seen
+    rewardlab collect metaworld --tasks UNSEEN --episodes 30 --balance --camera right,left --seed 78 --out unseen
+    mkdir -p new-rollouts/metaworld && cp seen/metaworld/* unseen/metaworld/* new-rollouts/metaworld/
+    cat seen/metadata.jsonl unseen/metadata.jsonl > new-rollouts/metadata.jsonl
+    rewardlab stress hf:smol-reward new-rollouts --name smol --frames uniform:8 \
+        --perturbations random:visual,random:semantic,random:temporal,random:domain --out study
+    python results/robustness/keep_trials.py study results/vlm/run
+    rewardlab stress hf:smol-reward sample-sim --limit 25 --perturbations all --name smol --frames uniform:8 --out full
+    python results/vlm/train_smol.py render probes --counts 1 0 40
+    python results/vlm/train_smol.py probe probes smol-reward probes.csv
 """
 
 import csv

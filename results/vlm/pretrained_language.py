@@ -1,9 +1,18 @@
-"""Prints whether pretrained language helps: two trainings alike but for the weights of the language model.
+r"""Prints whether pretrained language helps: two trainings alike but for the weights of the language model.
 
     python results/vlm/pretrained_language.py FOLDER language.csv   # FOLDER/pretrained and FOLDER/random, as below
     python results/vlm/pretrained_language.py language.csv          # a table that was made so
 
-Each of the two folders is what `train_smol.py levels` left, with the answers of `train_smol.py probe` as probes.csv.
+Each of the two folders is what `train_smol.py levels` left, with the answers of `train_smol.py probe` as probes.csv:
+the first by the following, the second from `blank` in place of `smol`.
+
+    python results/vlm/train_smol.py forget smol blank
+    python results/vlm/train_smol.py render rollouts50 --counts 75 0 40
+    python results/vlm/train_smol.py captions rollouts50 smol aligned --per-task 75 --epochs 4 --batch-size 32
+    python results/vlm/train_smol.py levels rollouts50 aligned lang/pretrained --per-task 75 --lr 2e-4 \
+        --epochs 5 --compile
+    python results/vlm/train_smol.py probe rollouts50 lang/pretrained lang/pretrained/probes.csv
+
 Intervals are 95 % bootstrap over tasks.
 """
 

@@ -1,16 +1,21 @@
-"""Trains `smol` on the rollouts that pocket learns from, one step at a time; the README has the commands.
+r"""Trains `smol` on the rollouts that pocket learns from, one step at a time. The adapter was made by
 
-    python results/vlm/train_smol.py render ROLLOUTS
-    python results/vlm/train_smol.py forget smol SCRATCH
-    python results/vlm/train_smol.py captions ROLLOUTS smol ALIGNED
-    python results/vlm/train_smol.py levels ROLLOUTS ALIGNED OUT --lora 8 --lr 5e-4
-    python results/vlm/train_smol.py probe ROLLOUTS OUT probes.csv
-    python results/vlm/train_smol.py judge ROLLOUTS OUT answers.csv
+    rewardlab train assemble --vision dinov2_vits14.onnx --language SmolLM2-135M-Instruct.Q4_1.gguf \
+        --tokens 16 --pool 2 --out smol
+    python results/vlm/train_smol.py render rollouts
+    python results/vlm/train_smol.py captions rollouts smol aligned --per-task 80 --epochs 4 --batch-size 32
+    python results/vlm/train_smol.py levels rollouts aligned smol-reward --per-task 150 --lora 16 --lr 5e-4 \
+        --epochs 10 --compile
 
-`render` simulates and renders; it wants many cores and a GPU. `forget` gives a model another language model of the same
-shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not. `judge` asks
-about those of trained tasks that chose no checkpoint, with all their negatives, and about the same under perturbations
-that no training had.
+and questions are asked by
+
+    python results/vlm/train_smol.py probe rollouts smol-reward probes.csv
+    python results/vlm/train_smol.py judge rollouts smol-reward answers.csv
+
+`render` simulates and renders; it wants many cores and a GPU. `forget MODEL OUT` gives a model another language model
+of the same shape whose weights are random. `probe` asks about validation rollouts of all tasks, trained on or not.
+`judge` asks about those of trained tasks that chose no checkpoint, with all their negatives, and about the same under
+perturbations that no training had.
 """
 
 import argparse
