@@ -266,7 +266,7 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
     with pytest.raises(DataError, match=r"LeRobot has one size per camera"):
         rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot", keep_duplicates=True)
     (rollouts / "kitchen" / "007.mp4").write_bytes(b"")
-    with pytest.raises(DataError, match=r"has 1 problems; correct them, or leave them out with --skip-invalid"):
+    with pytest.raises(DataError, match=r"has 1 bad row; correct the data, or leave bad rows out with --skip-invalid"):
         rewardlab.data_convert(rollouts, tmp_path / "new")
     made = rewardlab.data_convert(rollouts, tmp_path / "new", skip_invalid=True)
     assert made.counts == {"": 9} and len(made.left_out) == 1

@@ -102,8 +102,10 @@ def _read(reader: Reader, folder: Path, camera: str) -> Contents:
 def refuse_problems(data: str | Path, problems: Sequence[Problem]) -> None:
     """Raise DataError with the first problems of a dataset that has some, for a command with --skip-invalid."""
     if problems:
-        what = f"{data} has {len(problems)} problems; correct them, or leave them out with --skip-invalid"
-        raise DataError(what + "".join(f"\n  {problem}" for problem in problems[:5]))
+        rows = "1 bad row" if len(problems) == 1 else f"{len(problems)} bad rows"
+        first = "".join(f"\n  {problem}" for problem in problems[:5])
+        more = f"\n  and {len(problems) - 5} more: run `rewardlab data check {data}`" if len(problems) > 5 else ""
+        raise DataError(f"{data} has {rows}; correct the data, or leave bad rows out with --skip-invalid{first}{more}")
 
 
 def data_check(data: Data, *, demonstrations: Demonstrations = False) -> Contents:

@@ -25,7 +25,7 @@ from rewardlab.core.seeding import digest
 from rewardlab.core.storage import locked
 from rewardlab.core.terminal import ProgressBar, loading, one_line
 from rewardlab.core.trial import Trial
-from rewardlab.data import open_dataset
+from rewardlab.data import open_dataset, refuse_problems
 from rewardlab.data.contract import Contents
 from rewardlab.data.reading import draw_episodes, with_stage_questions, wordless_note
 from rewardlab.data.video import read_digests
@@ -157,18 +157,14 @@ def _names(plan: Plan, context: ScoringContext) -> dict[str, str]:
 def load_episodes(plan: Plan) -> Contents:
     """Open the dataset; stop at problems before any work unless the plan says to skip them."""
     contents = open_dataset(plan.data, demonstrations=plan.demonstrations)
-    problems, check = contents.problems, f"run `rewardlab data check {plan.data}`"
-    if problems and not plan.skip_invalid:
-        first = "".join(f"\n  {problem}" for problem in problems[:5])
-        more = f"\n  and {len(problems) - 5} more: {check}" if len(problems) > 5 else ""
-        do = "correct them, or leave them out with --skip-invalid"
-        raise DataError(f"{plan.data} has {len(problems)} bad rows; {do}{first}{more}")
+    if not plan.skip_invalid:
+        refuse_problems(plan.data, contents.problems)
     if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; {check}")
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
     episodes = draw_episodes(contents.episodes, plan.limit, plan.seed)
     if plan.stages and not any(episode.label.stages for episode in episodes):
         raise PlanError(f"{plan.data} has no stages; leave out --stages, or add the column `stages` to its rows")
-    return Contents(with_stage_questions(episodes) if plan.stages else episodes, problems)
+    return Contents(with_stage_questions(episodes) if plan.stages else episodes, contents.problems)
 
 
 def scoring_context(plan: Plan, episodes: Sequence[Episode]) -> ScoringContext:
