@@ -10,6 +10,15 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import numpy as np
+
+from rewardlab.core.run import open_run
+from rewardlab.training.holdout import draw_split
+from rewardlab.worlds.metaworld.tasks import unseen_tasks
+
+sys.path.append(str(Path(__file__).resolve().parent.parent / "ablation"))
+from read_ablation import interval
+
 BALANCED, AUC, ERROR = "balanced_success_accuracy", "success_auc_within_subset", "micro_mae"
 MEASURES = {BALANCED: "balanced accuracy", AUC: "success AUC", ERROR: "error of the level"}
 STRATA = ("known tasks", "unseen tasks", "tabletop", "real clips")
@@ -20,6 +29,7 @@ SHIPPED = ("pocket-large", "pocket", "pocket-plain")
 MOTION = ("motion", "end-motion", "change")
 SHOWN = (*ARMS.values(), *SHIPPED, "blank", "text-only", "length", *MOTION)
 WORST = "4"
+NEEDED = ("model", "episode", "subset", "task", "perturbation", "severity", "level", "truth_level", "drawn")
 Row = dict[str, str]
 Question = tuple[str, str, str, str, str, str]  # what should be more, than what, in which number; where
 
@@ -45,6 +55,9 @@ def main() -> None:
     pair = {(r["metric"], r["category"]): r for r in gaps}
     found = {title: [pair.get((metric, c)) for c in CATEGORIES] for metric, title in MEASURES.items()}
     show("what trained-plain loses more than trained-perturbed, known tasks", CATEGORIES, found, "lost")
+    if (folder / "run").exists():
+        print("\nthe same in levels, by whether trained-perturbed was trained on that perturbation\n")
+        print("| category | trained on | not |\n| visual | " + " | ".join(by_training(folder / "run")) + " |")
     for metric, title in MEASURES.items():
         less = {(r["less"], r["stratum"]): r for r in contrasts
                 if r["model"] == ARMS["tuned"] and r["category"] == "clean" and r["metric"] == metric}  # fmt: skip
@@ -53,6 +66,29 @@ def main() -> None:
     print("\nhypotheses\n\n| hypothesis | balanced accuracy | success AUC | decision |")
     for name, questions in hypotheses().items():
         print(f"| {name} | " + " | ".join(decide(contrasts, questions)) + " |")
+
+
+def by_training(run: Path) -> Iterator[str]:
+    """Yield how many levels more the error of `trained-plain` grows, for perturbations of training and for others."""
+    trials = open_run(run).trials(("id", "status", *NEEDED))
+    severity, perturbation = trials.number("severity"), trials.text("perturbation").astype(str)
+    asked = ((perturbation == "random:visual") & (severity == int(WORST))) | (perturbation == "clean")
+    known = trials.matches("subset", "metaworld") & ~np.isin(trials.text("task").astype(str), unseen_tasks(0))
+    some = trials.where(asked & known & trials.matches("status", "scored"))
+    error = np.abs(some.number("level") - some.number("truth_level"))
+    cells = zip(*(some.text(name).tolist() for name in ("model", "perturbation", "episode")), strict=True)
+    found = dict(zip(cells, zip(error, some.text("task"), some.text("drawn"), strict=True), strict=True))
+    taught = draw_split().train_perturbations
+    for of_training in (True, False):
+        more, tasks = [], []
+        for (model, change, episode), (value, task, drawn) in found.items():
+            if change == "clean" or "pockets-" not in model or (drawn in taught) != of_training:
+                continue
+            plain = -1 if "/pocket-fold" in model else 1
+            more.append(plain * (value - found[model, "clean", episode][0]))
+            tasks.append(task)
+        # the mean of plain plus the mean of minus perturbed, as many of each
+        yield interval(2 * np.array(more), np.array(tasks))
 
 
 def rows(path: Path) -> list[Row]:
@@ -106,7 +142,9 @@ def hypotheses() -> dict[str, list[Question]]:
         places = [(tuned, control, "difference", stratum, "clean", "0") for control in controls]
         asked[f"5: tuned sees more than the controls, {stratum}"] = places
     for c in CATEGORIES:
-        asked[f"pair: clean frames alone lose more, {c}"] = [(plain, perturbed, "lost", "known tasks", c, WORST)]
+        asked[f"`trained-plain` loses more than `trained-perturbed`, {c}"] = [
+            (plain, perturbed, "lost", "known tasks", c, WORST)
+        ]
     return asked
 
 
