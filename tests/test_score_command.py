@@ -46,6 +46,12 @@ def test_json_holds_the_same(tiny_data: Path) -> None:
     assert (clip["shown"], clip["frames"], clip["level"], clip["success"]) == (4, 14, 5.0, True)
 
 
+def test_what_a_model_prints_is_no_part_of_the_json(tiny_data: Path, tmp_path: Path) -> None:
+    (tmp_path / "chatty.py").write_text("def reward(episode):\n    print('debug')\n    return 3.0\n", encoding="utf-8")
+    done = score("chatty:reward", str(tiny_data / "arm/a.mp4"), "open it", "--json", PYTHONPATH=str(tmp_path))
+    assert json.loads(done.stdout)["clips"][0]["level"] == 3.0 and "debug" in done.stderr
+
+
 def test_a_paid_model_shows_prompt_raw_answer_and_cost(tiny_data: Path) -> None:
     with chat_server(lambda call: call.say(f"{LONG}\nANSWER: 4")) as server:
         model = f"openai:judge@{server.url}?input_price=1&output_price=10"

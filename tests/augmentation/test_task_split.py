@@ -102,7 +102,7 @@ def test_misspelt_and_rewritten_descriptions_stay_together(data: Path, tmp_path:
     sides = {name for name, each in parts.items() for row in each if row.row["task"] == "Push the block."}
     assert len(sides) == 1
     one_task = [row.changed({"task": "Push the block."}, {}) for row in rows]
-    with pytest.raises(PlanError, match="would be empty: too few tasks"):
+    with pytest.raises(PlanError, match="would be empty: 2 splits of 1 tasks"):
         split_rows(one_task, SHARES, 0, tmp_path, map)
 
 

@@ -263,7 +263,7 @@ def test_what_cannot_be_written_is_one_sentence(rollouts: Path, tmp_path: Path) 
     with pytest.raises(PlanError, match=r"lerobot has one frame rate, but frames come at 10, 15 per second; give one"):
         rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot")
     encode(np.zeros((8, 96, 96, 3), np.uint8), rollouts / "kitchen" / "007.mp4", 10)
-    with pytest.raises(DataError, match=r"LeRobot has one size per camera"):
+    with pytest.raises(DataError, match=r"frames of 96x96, those of .* are \d+x\d+; LeRobot has one size per camera"):
         rewardlab.data_convert(rollouts, tmp_path / "out", to="lerobot", keep_duplicates=True)
     (rollouts / "kitchen" / "007.mp4").write_bytes(b"")
     with pytest.raises(DataError, match=r"has 1 bad row; correct the data, or leave bad rows out with --skip-invalid"):

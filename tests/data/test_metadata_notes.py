@@ -33,7 +33,14 @@ def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos
         {"file_name": "clip_7.mp4", "instruction": "lift it", "reward": 2},
         {"video": "clip_7.mp4", "task": "lift it", "reward": 2},
         {"task": "lift it", "reward": 2},
-        {"file_name": "clip_7.mp4", "task": "drop it", "reward": 2, "success": True, "operator": "Ada"},
+        {
+            "file_name": "clip_7.mp4",
+            "task": "drop it",
+            "reward": 2,
+            "success": True,
+            "operator": "Ada",
+            "original": "a",
+        },
     ]
     done = run_here("data", "check", str(write_rows(videos, rows)))
     assert done.returncode in (1, 4), done.stderr
@@ -48,7 +55,7 @@ def test_check_names_misspelt_missing_repeated_contradictory_and_left_out(videos
         "note: line 2: the same row as line 1: the episode counts twice",
         "note: line 3: the video and task of line 1, with another reward or success",
         "note: line 4: neither reward (1 to 5) nor success (true or false): nothing is measured",
-        "note: keys that are not read: operator",
+        "note: keys that are not read: operator, original",
         "note: 2 videos that no row mentions: open_the_drawer/002.mp4, put-cup-on-plate_3.mp4",
         "3 of 4 episodes state an outcome",
         "4 valid episodes, 4 problems, 8 notes",

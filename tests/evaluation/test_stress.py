@@ -494,8 +494,15 @@ def test_a_model_sees_only_the_frames_that_are_shown(tiny_data: Path, tmp_path: 
 @pytest.mark.parametrize(
     ("answer", "reason"),
     [
-        ("Score(None)", "float"),
-        ("Score('4')", "level must be a number"),
+        ("Score(None)", "level must be a number from 1 to 5, got None"),
+        ("Score('4')", "level must be a number from 1 to 5, got '4'"),
+        ("Score(True)", "level must be a number from 1 to 5, got True"),
+        ("Score([3])", "level must be a number from 1 to 5, got [3]"),
+        ("Score(1, probabilities='10000')", "probabilities must be five numbers that sum to 1, got 10000"),
+        ("Score(1, probabilities=[True, False, False, False, False])", "probabilities must be five numbers"),
+        ("Score(3, progress='0123')", "progress must be 4 finite numbers"),
+        ("Score(3, progress={0: 0, 1: 0, 2: 0, 3: 0})", "progress must be 4 finite numbers"),
+        ("Score(3, progress=[0, 0, 0, 1e308])", "progress must be 4 finite numbers"),
         ("Score(3, probabilities=0.5)", "iterable"),
         ("Failure(ValueError('no camera'))", "no camera"),
         ("[5]", "expected a Score, a number from 1 to 5 or a Failure, got list"),

@@ -3,7 +3,9 @@
 import json
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -60,6 +62,14 @@ def test_a_reward_without_any_score_fails_its_training_run_with_the_reason(study
     silent = read_results(study[1]).training_runs[-1]
     assert (silent.status, silent.success) == ("failed", None)
     assert "scored none of 8 episodes" in silent.reason and silent.reason.endswith("never sure enough")
+
+
+@pytest.mark.slow
+def test_a_damaged_wall_time_costs_no_record(study: tuple[Path, Path]) -> None:
+    (study[1] / "seconds.json").write_text("{}", encoding="utf-8")
+    (study[1] / "rl.json").unlink()
+    rewardlab.study_rl(study[0], out=study[1], execution=Execution(workers=1))
+    assert len(read_results(study[1]).training_runs) == len(REWARDS)
 
 
 @pytest.mark.slow
@@ -151,6 +161,10 @@ def _stop(_result: TrainingRunResult, _number: int, _total: int) -> None:
         ({"preset": "robomimic-canned"}, "robomimic-can"),
         ({"sac": {"speed": 1}}, "unknown speed"),
         ({"control": {"decisions": 0}}, "at least 1"),
+        ({"rewards": ["true", "true"]}, "rewards of a plan are named once each"),
+        ({"seeds": 10**30}, "1 to 1,000 seeds"),
+        ({"offline": {"severities": [0]}}, "severities from 1 to 4"),
+        ({"offline": {"perturbations": ["gaussian_nose"]}}, "gaussian_noise"),
     ],
 )
 def test_a_plan_that_means_nothing_is_refused_before_anything_runs(change: dict[str, object], said: str) -> None:
@@ -164,6 +178,35 @@ def test_a_plan_that_is_no_toml_or_not_there_is_said_so(tmp_path: Path) -> None:
         read_rl_plan(tmp_path / "plan.toml")
     with pytest.raises(PlanError, match="there is no plan"):
         read_rl_plan(tmp_path / "none.toml")
+    for text, said in (
+        ("a=" + "[" * 5000, "is not a TOML"),
+        ("x." * 50_000 + "x=1", "larger"),
+        ("[sac]\nrate=nan", "nan"),
+    ):
+        (tmp_path / "plan.toml").write_text(text, encoding="utf-8")
+        with pytest.raises(PlanError, match=said):
+            read_rl_plan(tmp_path / "plan.toml")
+
+
+def without_success(study: Any) -> None:
+    study["training_runs"][0]["success"] = None
+
+
+def with_an_endless_gripper(study: Any) -> None:
+    next(run["hacked"] for run in study["training_runs"] if run["hacked"])[0]["gripper"][0] = 1e308
+
+
+def without_demonstrations(study: Any) -> None:
+    study["demonstrations"] = {}
+
+
+@pytest.mark.parametrize("edit", [without_success, with_an_endless_gripper, without_demonstrations])
+def test_an_edited_record_is_refused(tmp_path: Path, edit: Callable[[Any], None]) -> None:
+    study = json.loads((Path(__file__).parents[2] / "results" / "rl" / "quality" / "rl.json").read_text())
+    edit(study)
+    (tmp_path / "rl.json").write_text(json.dumps(study), encoding="utf-8")
+    with pytest.raises(RunError, match=r"rl.json is not what `rewardlab study rl` writes"):
+        rewardlab.study_rl_page(tmp_path, out=tmp_path / "rl.html")
 
 
 @pytest.mark.parametrize(

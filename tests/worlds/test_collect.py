@@ -16,6 +16,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.roboreward import captioned_videos
 from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import SPLITS, split_of_task
+from rewardlab.worlds.plan import PlannedEpisode, wanted_level
 from tests.worlds.conftest import rows_of
 
 SETTINGS: dict[str, Any] = {
@@ -126,6 +127,13 @@ def test_a_changed_world_is_recorded_and_rendered_again(tmp_path: Path) -> None:
         episode, 4, 0
     ).episode.frames
     assert twice.mean() < again.mean()
+
+
+def test_levels_are_balanced_over_tasks_where_one_has_few_episodes() -> None:
+    planned = [PlannedEpisode("metaworld", task, index) for task in ("push", "reach", "lift") for index in range(2)]
+    assert [wanted_level(each, planned, 2) for each in planned] == [1, 2, 3, 4, 5, 1]
+    many = [PlannedEpisode("metaworld", task, index) for task in ("push", "reach") for index in range(6)]
+    assert [wanted_level(each, many, 6) for each in many] == [1, 2, 3, 4, 5, 1] * 2
 
 
 @pytest.mark.slow

@@ -25,13 +25,13 @@ from rewardlab.augmentation.split import balance_of, sample_sources, split_rows
 from rewardlab.augmentation.task_texts import relabel_counterfactually, rewrite_tasks
 from rewardlab.augmentation.teachers import SCRIPTED, NamedTeacher, name_teacher, rules_teacher
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import DataError, Interrupted, PlanError, StoppedByModel, StopRun
+from rewardlab.core.errors import DataError, Interrupted, PlanError, RunError, StoppedByModel, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Demonstrations, Execution, Help, Seed, SkipInvalid, several
 from rewardlab.core.storage import atomic_write, locked, store_address, writable
 from rewardlab.core.terminal import one_line
 from rewardlab.data.sources import IF_DEMONSTRATIONS
-from rewardlab.data.task_split import parse_shares
+from rewardlab.data.task_split import parse_shares, split_by_shares
 from rewardlab.models import contract
 from rewardlab.models.ledger import LedgerFile, Spent
 
@@ -192,6 +192,8 @@ def _read_rows(plan: _Plan) -> list[DatasetRow]:
         "clip": [row for row in successes if row.episode.label.progress is None] if "vision" in scripted else [],
         "validate": [row for row in rows if not row.is_source] if "vision" in scripted else [],
     }
+    if "split" in plan.stages:  # refused now, not when all is made
+        split_by_shares([row.episode for row in rows if row.is_source], parse_shares(plan.splits), (), plan.seed)
     for stage in plan.stages:
         if asked.get(stage) and all(row.episode.sim_state is None for row in asked[stage]):
             raise PlanError(
@@ -287,7 +289,10 @@ def _claim_folder(plan: _Plan) -> None:
         "seed": plan.seed,
         "unvalidated": plan.unvalidated,
     }
-    claim_folder(plan.out / RECORD, settings)
+    try:
+        claim_folder(plan.out / RECORD, settings)
+    except RunError as error:
+        raise RunError(f"{error} (--cache-dir {plan.cache_dir} keeps what teachers have answered)") from error
 
 
 def _run_stages(

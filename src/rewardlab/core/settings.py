@@ -29,6 +29,7 @@ from typing import Annotated, Any, Literal, NoReturn
 from rewardlab.core.catalog import did_you_mean, find
 from rewardlab.core.errors import PlanError
 
+_MOST_PLAN_BYTES = 64 * 1024
 _KINDS: dict[Any, tuple[str, str]] = {  # metavar in the help, and what a value must be
     bool: ("", "true or false"),
     int: ("N", "a whole number"),
@@ -195,14 +196,30 @@ def arguments_of(function: Callable[..., Any], values: Mapping[str, Any]) -> dic
     return arguments | {name: parameters[name].annotation(**given) for name, given in groups.items()}
 
 
+def read_toml(path: Path, advice: str = "") -> dict[str, Any]:
+    """Return the tables of a plan file; PlanError if it is not there, not TOML, or larger than any plan."""
+    try:
+        with path.open("rb") as handle:
+            text = handle.read(_MOST_PLAN_BYTES + 1)
+        if len(text) > _MOST_PLAN_BYTES:
+            raise PlanError(f"{path} is larger than {_MOST_PLAN_BYTES:,} bytes: no plan of rewardlab")
+        return tomllib.loads(text.decode(), parse_float=_finite)
+    except FileNotFoundError:
+        raise PlanError(f"there is no plan file {path}" + (f"; {advice}" if advice else "")) from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise PlanError(f"{path} is not a TOML file: {error}") from None
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is no finite number")
+    return number
+
+
 def read_plan(path: Path, function: Callable[..., Any]) -> dict[str, Any]:
     """Return the settings that a TOML file gives to a function; PlanError if one is unknown or of another type."""
-    try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PlanError(f"there is no plan file {path}") from None
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{path} is not a TOML file: {error}") from None
+    written = read_toml(path)
     known = {setting.name: setting for setting in settings_of(function)}
     return {name: _plan_value(path, find(known, name, "setting"), value) for name, value in written.items()}
 
@@ -215,6 +232,8 @@ def _plan_value(path: Path, setting: Setting, value: Any) -> Any:
     if setting.many or not fits(value):
         expected = "a list" if setting.many else _KINDS[setting.kind][1]
         raise PlanError(f"{path}: {setting.name} must be {expected}, got {value!r}")
+    if setting.kind is Path and "\0" in value:
+        raise PlanError(f"{path}: {setting.name} must be a path, got {value!r}")
     return setting.kind(value)
 
 

@@ -3,7 +3,7 @@
 import math
 import re
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, fields
 from numbers import Real
 from pathlib import Path
@@ -22,6 +22,7 @@ _MAX_REASON = 2_000  # characters of an error that are kept
 _MAX_TRACEBACK = 6_000  # characters, of its end
 _PACKAGE = Path(__file__).parents[1]
 _MAX_TOKENS = 10**15
+_MOST_PROGRESS = 1e15  # what 32 bits hold well
 SEVERITIES = (0, 1, 2, 3, 4)
 SUCCESS_LEVEL = 5  # the level of the rubric at which the task is done
 MIDWAY = "midway:"  # before the name of a perturbation that begins in the middle of the clip
@@ -117,7 +118,8 @@ def validate_answer(answer: object, shown_frames: int) -> Answer:
         if isinstance(answer, Real) and not isinstance(answer, bool):
             answer = Score(float(answer))
         if not isinstance(answer, Score):
-            return Failure(f"expected a Score, a number from 1 to 5 or a Failure, got {type(answer).__name__}")
+            hint = "; a tensor of one number is float(tensor)" if type(answer).__name__ == "Tensor" else ""
+            return Failure(f"expected a Score, a number from 1 to 5 or a Failure, got {type(answer).__name__}{hint}")
         return _checked_score(answer, shown_frames)
     except Exception as error:  # what a model puts into an answer may be an object of any kind
         return failure_of(error, with_type=not isinstance(error, ModelError | TypeError | ValueError))
@@ -156,18 +158,31 @@ def error_text(error: BaseException, *, with_type: bool = False) -> str:
 
 def _checked_score(score: Score, shown_frames: int) -> Score:
     """Return the score in plain numbers and printable text, whatever kinds of numbers the model used."""
-    if isinstance(score.level, str):
-        raise ModelError(f"level must be a number from 1 to 5, got the text {score.level!r}")
-    level = float(score.level)
-    probs, progress = (None if n is None else tuple(map(float, n)) for n in (score.probabilities, score.progress))
+    level, probs, progress = _float(score.level), _floats(score.probabilities), _floats(score.progress)
     raw, info = _text_or_none(score.raw), checked_info(score.info)
     if not (math.isfinite(level) and 1 <= level <= 5):
-        raise ModelError(f"level must be a number from 1 to 5, got {level}")
+        raise ModelError(f"level must be a number from 1 to 5, got {_printable(repr(score.level))[:60]}")
     if probs is not None and not (len(probs) == 5 and all(0 <= p <= 1 for p in probs) and abs(sum(probs) - 1) < 1e-3):
-        raise ModelError(f"probabilities must be five numbers that sum to 1, got {probs}")
-    if progress is not None and not (len(progress) == shown_frames and all(map(math.isfinite, progress))):
+        given = _printable(score.probabilities)[:120]
+        raise ModelError(f"probabilities must be five numbers that sum to 1, got {given}")
+    if progress is not None and not (len(progress) == shown_frames and all(abs(p) <= _MOST_PROGRESS for p in progress)):
         raise ModelError(f"progress must be {shown_frames} finite numbers, one per frame, got {len(progress)}")
     return Score(level, probs, progress, raw, info)
+
+
+def _floats(given: Any) -> tuple[float, ...] | None:
+    """Return numbers in their order; what has none, such as a mapping, counts as no number at all."""
+    return None if given is None else tuple(map(_float, () if isinstance(given, Mapping | Set) else given))
+
+
+def _float(given: Any) -> float:
+    """Return a number of any library; NaN for what Python would merely turn into one, such as a text or a truth."""
+    if isinstance(given, str | bytes | bool) or type(given).__name__ == "bool":  # NumPy's has this name too
+        return math.nan
+    try:
+        return float(given)
+    except (TypeError, ValueError):
+        return math.nan
 
 
 def _text_or_none(text: object) -> str | None:
@@ -249,7 +264,7 @@ def _checked_verdict(verdict: object) -> GuardVerdict:
 
 def _number(name: str, value: Any, least: float = -math.inf, most: float = math.inf) -> float:
     """Return a number of any kind as a float."""
-    number = math.nan if value is None or isinstance(value, str | bytes | bool) else float(value)
+    number = _float(value)
     if not (math.isfinite(number) and least <= number <= most):
         raise ModelError(f"info.{name} must be a finite number from {least:g} to {most:g}, got {str(value)[:60]!r}")
     return number

@@ -123,7 +123,7 @@ def _require_rate(writer: Writer, rollouts: Sequence[Rollout]) -> None:
     clips = [view.clip for rollout in rollouts for view in rollout.views]
     rates = sorted({clip.fps for clip in clips})
     if writer.one_rate and (len(rates) > 1 or not all(clip.is_even for clip in clips)):
-        said = ", ".join(f"{rate:g}" for rate in rates[:5])
+        said = ", ".join(f"{rate:g}" for rate in rates[:5]) + (f" and {len(rates) - 5} more" if len(rates) > 5 else "")
         raise PlanError(f"{writer.name} has one frame rate, but frames come at {said} per second; give one with --fps")
 
 
@@ -157,13 +157,7 @@ def _splits(
     present = {episode.id for episode in episodes}
     pairs = [pair for pair in together if present.issuperset(pair)]
     chosen = split_by_shares(episodes, shares, pairs, seed)
-    parts = {name: [rollout for rollout in rollouts if chosen[rollout.first.id] == name] for name in shares}
-    empty = [name for name, members in parts.items() if not members]
-    if empty:
-        raise PlanError(
-            f"the split {empty[0]!r} would be empty: there are too few tasks; give it more, or leave it out"
-        )
-    return parts
+    return {name: [rollout for rollout in rollouts if chosen[rollout.first.id] == name] for name in shares}
 
 
 def _batches(writer: Writer, rollouts: Sequence[Rollout]) -> Iterator[Batch]:

@@ -282,8 +282,10 @@ def _write_video(path: Path, batch: Batch, view: int) -> tuple[tuple[int, int, i
     def pieces() -> Iterator[Frames]:
         for number, piece in ((number, piece) for number, clip in enumerate(clips) for piece in frame_pieces(clip)):
             if piece.shape[1:] != shape:
+                sizes = [f"{width}x{height}" for height, width in (piece.shape[1:3], shape[:2])]
                 raise DataError(
-                    f"{path.name}: frames of {piece.shape[1:]} and {shape}; LeRobot has one size per camera"
+                    f"{batch.rollouts[number].name}: frames of {sizes[0]}, those of {batch.rollouts[0].name} are "
+                    f"{sizes[1]}; LeRobot has one size per camera, so convert the clips of each size apart"
                 )
             for frame, channel in product(piece, range(shape[-1])):
                 levels[number, channel] += np.bincount(frame[..., channel].ravel(), minlength=256)

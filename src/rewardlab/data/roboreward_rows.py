@@ -42,6 +42,7 @@ KEYS = (  # all that is read of a row
     *("embodiment", "perspective", "camera", "license", "source", "demonstration"),
     *("world", "original_task", "provenance"),
 )
+_WRITTEN = {"original", "perturbation", "severity", "expectation"}  # by `data perturb`; not read
 OTHER_WORDS = {  # what others call them
     **dict.fromkeys(("video", "video_path", "path", "file", "filename", "clip", "frames"), "file_name"),
     **dict.fromkeys(("instruction", "prompt", "language_instruction", "goal", "text", "description"), "task"),
@@ -80,7 +81,7 @@ def parse_bounded_row(text: str, most_bytes: int | None = None, parse: Callable[
 
 def misnamed(row: Row) -> dict[str, str]:
     """Return the keys that are not read beside the key that each seems to stand for, where the row lacks that one."""
-    pairs = ((key, _known_key(key)) for key in row if key not in KEYS)
+    pairs = ((key, _known_key(key)) for key in row if key not in KEYS and key not in _WRITTEN)
     return {key: meant for key, meant in pairs if meant is not None and meant not in row}
 
 

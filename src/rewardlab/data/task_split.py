@@ -72,25 +72,39 @@ def split_by_task(
 def split_by_shares(
     episodes: Sequence[Episode], shares: Mapping[str, float], together: Sequence[tuple[str, str]], seed: int
 ) -> dict[str, str]:
-    """Return the split of each episode by its id; tasks come in random order, each to the split that lacks most."""
+    """Return the split of each episode by its id; tasks come in random order, each to the split that lacks most.
+
+    PlanError where a split has none.
+    """
+    groups = 0
 
     def draw(counts: dict[str, int]) -> dict[str, str]:
-        names = list(counts)
+        nonlocal groups
+        names, groups = list(counts), len(counts)
         order = rng_for(seed, "splits").permutation(len(names))
         return deal({names[place]: counts[names[place]] for place in order}, shares)
 
     place = {episode.id: number for number, episode in enumerate(episodes)}
     pairs = [(place[a], place[b]) for a, b in together]
     parts = split_by_task([task_and_video(episode) for episode in episodes], draw, pairs)
+    if empty := [name for name in shares if name not in parts]:
+        raise PlanError(
+            f"the split {empty[0]!r} would be empty: {len(shares)} splits of {groups} tasks (those that share a video "
+            "count as one); add tasks, or name fewer splits, such as --splits train=0.8,test=0.2"
+        )
     return {episode.id: part for episode, part in zip(episodes, parts, strict=True)}
 
 
 def deal(sizes: Mapping[Group, int], shares: Mapping[Part, float]) -> dict[Group, Part]:
-    """Return the part of each group: in the order given, each goes whole to the part that lacks most of its share."""
+    """Return the part of each group: in the order given, each goes whole to the part that lacks most of its share.
+
+    The last groups go to the parts that are still empty, so that none stays so where there is a group for each.
+    """
     total, filled = sum(sizes.values()), dict.fromkeys(shares, 0)
     chosen: dict[Group, Part] = {}
-    for group, size in sizes.items():
-        part = max(shares, key=lambda each: shares[each] * total - filled[each])
+    for left, (group, size) in zip(range(len(sizes), 0, -1), sizes.items(), strict=True):
+        empty = [part for part in shares if not filled[part]]
+        part = max(empty if left <= len(empty) else shares, key=lambda each: shares[each] * total - filled[each])
         chosen[group] = part
         filled[part] += size
     return chosen

@@ -95,7 +95,8 @@ def _check(gate: Gate, model: str, summary: Summary) -> GateResult:
     if gate.metric == "certified":
         value = compared = summary.threshold(model, gate.group).certified
         reached = format_threshold(summary.threshold(model, gate.group).certified)
-        measured = f"been certified up to severity {reached} under {gate.group} changes"
+        up_to = "no severity" if reached == "none" else f"severity {reached}"
+        measured = f"been certified up to {up_to} under {gate.group} changes"
     elif gate.metric == "coverage":
         counts = summary.outcomes(model)
         asked = counts.scored + counts.failed

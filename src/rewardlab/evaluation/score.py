@@ -1,5 +1,7 @@
 """Command `score`: what a model answers about a few clips, with everything that explains the answers."""
 
+import contextlib
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -67,10 +69,11 @@ def score_clips(
     episodes = [_episode(clip, instruction) for clip in clips]
     shown = [sample_frames(episode, policy) for episode in episodes]
     with tempfile.TemporaryDirectory() as folder:
-        with loading(f"loading {named.name}"):
+        # What a model prints is no part of the answer, which --json writes to stdout.
+        with loading(f"loading {named.name}"), contextlib.redirect_stdout(sys.stderr):
             built = build_model(named, Budget(folder=Path(folder)))
         started = time.perf_counter()
-        with loading(f"asking {named.name}"):
+        with loading(f"asking {named.name}"), contextlib.redirect_stdout(sys.stderr):
             answers = validated_answers(built, shown if named.sees_truth else [strip_labels(each) for each in shown])
         seconds = time.perf_counter() - started
         spent = next(iter(spent_by_model(Path(folder)).values()), None)

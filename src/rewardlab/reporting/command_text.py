@@ -322,18 +322,25 @@ _ROWS = 200  # of a query's result on a terminal
 
 
 def run_table(entries: Sequence[RunEntry]) -> Table:
-    """Return the runs as a table, one line each."""
+    """Return the runs as a table, one line each; where it is narrow, models and data are cut short."""
+    rows = [(entry.name, entry.state, *_run_facts(entry)) for entry in entries]
     table = Table(box=None, pad_edge=False)
-    table.add_column("run", overflow="fold")  # whole: names of runs often differ only in their last characters
-    for heading in ("state", "kind", "models", "data", "episodes", "trials", "created"):
-        table.add_column(heading, justify="right" if heading in ("episodes", "trials") else "left")
-    for entry in entries:
-        trials = f"{entry.trials:,}" + (f"/{entry.planned:,}" if entry.trials != entry.planned else "")
-        facts = (entry.kind, ", ".join(entry.models), entry.data, f"{entry.episodes:,}", trials, entry.created[:16])
-        if entry.state == "unreadable":
-            facts = (entry.problem, "", "", "", "", "")
-        table.add_row(safe_markup(entry.name), *(safe_markup(text[:_LONGEST]) for text in (entry.state, *facts)))
+    for place, heading in enumerate(("run", "state", "trials", "created", "kind", "models", "data")):
+        whole = min(max((len(row[place]) for row in rows), default=0), 40) if place < 4 else None
+        right = "right" if heading == "trials" else "left"
+        table.add_column(
+            heading, justify=right, min_width=whole, overflow="fold" if whole else "ellipsis", no_wrap=not whole
+        )
+    for row in rows:
+        table.add_row(safe_markup(row[0]), *(safe_markup(text[:_LONGEST]) for text in row[1:]))
     return table
+
+
+def _run_facts(entry: RunEntry) -> tuple[str, str, str, str, str]:
+    if entry.state == "unreadable":
+        return "", "", "", entry.problem, ""
+    trials = f"{entry.trials:,}" + (f"/{entry.planned:,}" if entry.trials != entry.planned else "")
+    return trials, entry.created[:10], entry.kind, ", ".join(entry.models), entry.data
 
 
 def query_table(answer: "pyarrow.Table") -> Table:

@@ -5,7 +5,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -159,10 +159,11 @@ def _results(
 
 def _add_seconds(path: Path, seconds: float) -> float:
     """Add the wall time of this start to that of earlier ones and return the sum."""
-    total = seconds + (float(read_json(path)["seconds"]) if path.exists() else 0.0)
+    with suppress(OSError, ValueError, KeyError, TypeError):  # of no file, or a damaged one: wall time is no result
+        seconds += float(read_json(path)["seconds"])
     with atomic_write(path) as partial_path:
-        partial_path.write_text(json.dumps({"seconds": total}), encoding="utf-8")
-    return total
+        partial_path.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+    return seconds
 
 
 @dataclass

@@ -1,7 +1,6 @@
 """The plan of an RL study (TOML), its training runs, and where their files are."""
 
 import itertools
-import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -10,6 +9,9 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
 from rewardlab.core.records import record_from_json, record_to_json
 from rewardlab.core.seeding import digest
+from rewardlab.core.settings import read_toml
+from rewardlab.core.trial import SEVERITIES
+from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.rl.diffusion_policy import DemonstrationMix, DiffusionSettings
 from rewardlab.rl.dsrl import Algorithm, SacSettings
 from rewardlab.rl.rendering import WatchSettings, parse_condition
@@ -35,6 +37,7 @@ _ROBOMIMIC = {
     "magnitude": 1.5,
     "initial_episodes": 80,
 }
+_MOST_SEEDS = 1000
 _DENOISING = {"train_denoising": 20, "denoising": 8}
 _SHARED: dict[str, Any] = {"algorithms": ["dsrl-na"], "control": {"chunk": 4}, "schedule": {"simulators": 4}}
 
@@ -77,6 +80,12 @@ class OfflineSettings:
     perturbations: tuple[str, ...] = ("gaussian_noise", "low_light", "world_table_texture", "world_camera")
     severities: tuple[int, ...] = (2, 4)
 
+    def __post_init__(self) -> None:
+        for name in self.perturbations:
+            find(PERTURBATIONS, name, "perturbation")
+        if self.episodes < 0 or not {*self.severities} <= {*SEVERITIES} - {0}:
+            raise PlanError("offline needs 0 episodes or more and severities from 1 to 4")
+
 
 @dataclass(frozen=True)
 class TrainingRun:
@@ -116,6 +125,10 @@ class RlPlan:
     offline: OfflineSettings = field(default_factory=OfflineSettings)
 
     def __post_init__(self) -> None:
+        for what in ("tasks", "rewards", "conditions", "algorithms"):
+            given = getattr(self, what)
+            if len({*given}) < len(given):
+                raise PlanError(f"{what} of a plan are named once each, got {', '.join(given)}")
         for task in self.tasks:
             find({name: name for name in TASKS}, task, "Meta-World task")
         for condition in self.conditions:
@@ -128,9 +141,14 @@ class RlPlan:
         if self.figure in ("quality", "severity") and {"dsrl", "dsrl-na"} <= {*self.algorithms}:
             raise PlanError(f"the figure {self.figure} needs one of dsrl and dsrl-na, got both; write a plan for each")
         wrong = [name for name in self.algorithms if name not in get_args(Algorithm)]
-        if wrong or self.seeds < 1 or not (self.tasks and self.rewards and self.conditions and self.algorithms):
+        if (
+            wrong
+            or not 1 <= self.seeds <= _MOST_SEEDS
+            or not (self.tasks and self.rewards and self.conditions and self.algorithms)
+        ):
             raise PlanError(
-                "a plan needs tasks, rewards, conditions, algorithms (dsrl, dsrl-na or sac), and 1 seed or more"
+                "a plan needs tasks, rewards, conditions, algorithms (dsrl, dsrl-na or sac), "
+                f"and 1 to {_MOST_SEEDS:,} seeds"
             )
 
     def training_runs(self) -> list[TrainingRun]:
@@ -145,13 +163,7 @@ class RlPlan:
 
 def read_rl_plan(path: Path) -> RlPlan:
     """Return the plan of a TOML file; what it leaves out keeps its default."""
-    try:
-        written = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise PlanError(f"there is no plan file {path}; results/rl has examples") from None
-    except (OSError, ValueError) as error:
-        raise PlanError(f"{path} is not a TOML file: {error}") from None
-    return plan_from_json(written, str(path))
+    return plan_from_json(read_toml(path, "results/rl has examples"), str(path))
 
 
 def plan_from_json(written: dict[str, Any], where: str) -> RlPlan:

@@ -15,6 +15,7 @@ Kind = TypeVar("Kind")
 RESULTS = "rl.json"
 RESULT = "result.json"
 TRAINING_RUNS = "training_runs"  # the folder that holds a folder per training run
+_FAR = 1e6  # metres: nothing moves so far
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,11 @@ class HackedEpisode:
     moved: tuple[float, ...] = meaning("displacement of the object over the episode, in metres")
     distance: float = meaning("what is left of the distance that must shrink, in the unit of the task")
 
+    def __post_init__(self) -> None:
+        metres = (*self.gripper, *self.moved)
+        if len(self.gripper) != 3 or len(self.moved) != 3 or not all(abs(each) < _FAR for each in metres):
+            raise ValueError(f"gripper and moved of a false success must be three lengths each, got {metres}"[:200])
+
 
 @dataclass(frozen=True)
 class TrainingRunResult:
@@ -72,6 +78,10 @@ class TrainingRunResult:
     clips: tuple[str, ...] = meaning("videos of the final policy, in the folder of the study")
     seconds: float = meaning("seconds that the training run took, over all its starts")
     reward_seconds: float = meaning("those of them spent on the reward: rendering and scoring")
+
+    def __post_init__(self) -> None:
+        if self.status == "finished" and (self.success is None or self.base_success is None):
+            raise ValueError(f"a finished training run of {self.task} has no success")
 
 
 @dataclass(frozen=True)
@@ -99,6 +109,10 @@ class RlResults:
     demonstrations: dict[str, float] = meaning("share of successes among the demonstrations by task")
     training_runs: tuple[TrainingRunResult, ...] = meaning("the training runs")
     offline: tuple[OfflineMeasures, ...] = meaning("measures of the rewards on held-out episodes")
+
+    def __post_init__(self) -> None:
+        if self.base.keys() != self.demonstrations.keys():
+            raise ValueError("base and demonstrations are of different tasks")
 
 
 def write_results(results: RlResults, folder: Path) -> None:

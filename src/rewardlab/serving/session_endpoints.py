@@ -131,7 +131,7 @@ async def stream(socket: WebSocket, server: Server, memory: Memory) -> None:
     try:
         try:
             session = await _open(server, await socket.receive_text(), memory)
-        except (ValidationError, RequestRejected) as error:
+        except (ValidationError, RequestRejected, KeyError) as error:  # KeyError: binary
             if isinstance(error, RequestRejected) and error.status != _UNREADABLE:
                 raise
             raise DataError('the first message must be JSON such as {"instruction": "open the drawer"}') from None
@@ -141,7 +141,7 @@ async def stream(socket: WebSocket, server: Server, memory: Memory) -> None:
             await socket.send_json(await _reply(server, session, await socket.receive(), memory))
     except WebSocketDisconnect:
         pass
-    except (RewardlabError, KeyError) as error:  # KeyError: binary before the session was opened
+    except RewardlabError as error:
         await socket.close(_POLICY_VIOLATION, str(error).encode()[:120].decode("utf-8", "ignore"))
     finally:
         if session is not None:

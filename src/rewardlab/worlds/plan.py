@@ -1,6 +1,6 @@
 """What a collection is, whatever the simulator: its settings, its episodes, and what recording one gives."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from rewardlab.core.catalog import find
-from rewardlab.core.episode import DONE, LEVEL_STARTS, NOT_BEGUN, UNDER_WAY, FailureEvent, Indices, Stage
+from rewardlab.core.episode import DONE, LEVEL_STARTS, LEVELS, NOT_BEGUN, UNDER_WAY, FailureEvent, Indices, Stage
 from rewardlab.core.errors import PlanError
 from rewardlab.worlds.edits import WORLD_EDITS
 
@@ -74,6 +74,15 @@ class PlannedEpisode:
     def stem(self) -> str:
         """Return the path of its files below the dataset folder, without the ending."""
         return f"{self.simulator}/{self.task}-{self.index:04d}"
+
+
+def wanted_level(planned: PlannedEpisode, episodes: Sequence[PlannedEpisode], of_each_task: int) -> int:
+    """Return the level at which an episode should end where levels are balanced.
+
+    Each level comes in turn within a task; where a task has fewer episodes than there are levels, over the tasks.
+    """
+    place = planned.index if of_each_task >= len(LEVELS) else episodes.index(planned)
+    return LEVELS[place % len(LEVELS)]
 
 
 @dataclass(frozen=True)

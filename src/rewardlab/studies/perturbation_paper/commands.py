@@ -38,6 +38,7 @@ from rewardlab.studies.perturbation_paper.simulation_tables import (
     study_tables,
 )
 from rewardlab.studies.perturbation_paper.strata import strata_files
+from rewardlab.worlds.metaworld.tasks import FOLDS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -70,6 +71,8 @@ def study_perturbation(
         rewardlab study perturbation runs/robustness study
         rewardlab study perturbation runs/mine study --roles general=hf:Qwen/Qwen3-VL-4B-Instruct --roles tuned=pocket
     """
+    if fold is not None and not 0 <= fold < FOLDS:
+        raise PlanError(f"fold must be one of 0 to {FOLDS - 1}, got {fold}")
     source = run if isinstance(run, Run) else open_run(run)
     study, folder = open_study(source, _read_roles(roles), fold), Path(out)
 

@@ -175,6 +175,9 @@ class ObjectiveSettings:
         return STEPS.index(step) <= STEPS.index(self.stop_after)
 
 
+_LARGEST_SIZE = 1024  # pixels of a side
+
+
 def objective_settings(**given: Any) -> ObjectiveSettings:
     """Return checked settings of `train_objective`; what is not given has its default."""
     known = settings_of(train_objective)
@@ -186,13 +189,13 @@ def objective_settings(**given: Any) -> ObjectiveSettings:
         raise PlanError("train objective needs at least one seed and one dataset")
     least = {"steps": 1, "batch_size": 2, "tuning": 1, "frames": 2, "size": 16, "views": 1, "rollouts": 1}
     least |= {"val_rollouts": 2, "near_misses": 0, "perturbed_clips": 1, "align_steps": 0, "eval_every": 0}
-    least |= {"lora": 1, "n_resamples": 100, "parallel": 1}
+    least |= {"lora": 1, "n_resamples": 100, "parallel": 1, "workers": 0}
     wrong = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
     if wrong:
         raise PlanError(f"settings are too small: {', '.join(wrong)} is needed")
-    if not 0 < settings.holdout < 1 or settings.lr <= 0:
-        got = f"got {settings.holdout} and {settings.lr}"
-        raise PlanError(f"holdout is a fraction between 0 and 1 and lr above 0, {got}")
+    if not (0 < settings.holdout < 1 and 0 < settings.lr < 1 and settings.size <= _LARGEST_SIZE):
+        got = f"got {settings.holdout}, {settings.lr} and {settings.size}"
+        raise PlanError(f"holdout and lr lie between 0 and 1, and size is at most {_LARGEST_SIZE}, {got}")
     names = [backbone_name(text) for text in settings.backbone]
     if len(set(names)) < len(names):
         raise PlanError(f"two backbones are called {names[0]!r}; name them apart, as a=FOLDER,b=FOLDER")

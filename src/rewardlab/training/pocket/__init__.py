@@ -210,7 +210,7 @@ def pocket_settings(**given: Any) -> PocketSettings:
             if name not in known:
                 raise PlanError(f"a {what} is one of {', '.join(known)}, got {name!r}")
     least = {"rollouts": 1, "val_rollouts": 1, "steps": 1, "batch_size": 1, "eval_every": 1}
-    least |= {"near_misses": 0, "tabletop": 0, "frames_per_rollout": 4}
+    least |= {"near_misses": 0, "tabletop": 0, "frames_per_rollout": 4, "workers": 0}
     small = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
     if small or settings.size % 14 or settings.size < 42:
         wrong = "size must be a multiple of 14, at least 42"

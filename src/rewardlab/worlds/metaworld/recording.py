@@ -40,6 +40,7 @@ from rewardlab.worlds.plan import (
     failure_row,
     parse_world,
     stage_of,
+    wanted_level,
 )
 
 _CHAINS = "chains"  # in place of a task: all of them
@@ -94,7 +95,7 @@ def select_rollout(
 
     Where levels are balanced, it is the one nearest to the level that is wanted.
     """
-    wanted = 1 + planned.index % 5
+    wanted = wanted_level(planned, plan_episodes(plan), plan.episodes)
     allowed = list(POLICIES) if "all" in plan.quality else list(plan.quality)
     likely = [name for name in _LIKELY[wanted] if name in allowed]
     tried: list[tuple[int, Trajectory, str, list[int]]] = []

@@ -27,6 +27,7 @@ from rewardlab.worlds.plan import (
     failure_row,
     parse_world,
     stage_of,
+    wanted_level,
 )
 from rewardlab.worlds.tabletop.catalog import EVERYTHING, VERBS, Vocabulary, unseen_vocabulary
 from rewardlab.worlds.tabletop.goals import Goal, draw_text, draw_texts, goals_of, joined_text, progress
@@ -78,7 +79,7 @@ def plan_episodes(plan: Collection) -> list[PlannedEpisode]:
 
 def select_rollout(plan: Collection, planned: PlannedEpisode, camera: str) -> Rollout:
     """Return a rollout; where levels are balanced, the one nearest to the level that is wanted."""
-    wanted = 1 + planned.index % 5
+    wanted = wanted_level(planned, plan_episodes(plan), plan.episodes)
     allowed = list(QUALITIES) if "all" in plan.quality else list(plan.quality)
     likely = [name for name in _LIKELY[wanted] if name in allowed]
     tried: list[tuple[int, Rollout]] = []
