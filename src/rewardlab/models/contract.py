@@ -290,7 +290,8 @@ def read_arguments(
     missing = [name for name, one in options.items() if one.default is Parameter.empty and name not in values]
     if missing:
         example = "&".join(f"{name}=..." for name in missing)
-        raise PlanError(f"{path} needs {' and '.join(missing)}; write {path}?{example}")
+        itself = "" if isinstance(maker, type) else ", or, if it scores itself, let it take one `episode`"
+        raise PlanError(f"{path} needs {' and '.join(missing)}; write {path}?{example}{itself}")
     return values
 
 

@@ -325,12 +325,11 @@ def run_table(entries: Sequence[RunEntry]) -> Table:
     """Return the runs as a table, one line each; where it is narrow, models and data are cut short."""
     rows = [(entry.name, entry.state, *_run_facts(entry)) for entry in entries]
     table = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(("run", "state", "trials", "created", "kind", "models", "data")):
-        whole = min(max((len(row[place]) for row in rows), default=0), 40) if place < 4 else None
-        right = "right" if heading == "trials" else "left"
-        table.add_column(
-            heading, justify=right, min_width=whole, overflow="fold" if whole else "ellipsis", no_wrap=not whole
-        )
+    for place, heading in enumerate(("run", "state", "trials", "created")):
+        whole = min(max((len(row[place]) for row in rows), default=0), 40)
+        table.add_column(heading, justify="right" if heading == "trials" else "left", min_width=whole, overflow="fold")
+    for heading in ("kind", "models", "data"):
+        table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(safe_markup(row[0]), *(safe_markup(text[:_LONGEST]) for text in row[1:]))
     return table
