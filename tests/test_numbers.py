@@ -43,7 +43,6 @@ CEILING = {  # numbers of a page that nobody can compute again from a clone: nev
     "results/attack/README.md": 129,
     "results/augment/README.md": 103,
     "results/pocket/README.md": 208,
-    "results/robustness/README.md": 36,
     "results/reliability/README.md": 10,
     "results/speed/README.md": 292,
     "results/stages/README.md": 276,
