@@ -15,7 +15,6 @@ import numpy as np
 from rewardlab.metrics.policy_statistics import (
     clustered_correlation_interval,
     pearson,
-    rank_correlation_of,
     stratified_interval,
 )
 from rewardlab.rl.results import RlResults, read_results
@@ -85,30 +84,21 @@ def quality() -> list[list[str]]:
 
 
 def prediction() -> list[list[str]]:
+    """Return Pearson's r with success over pairs of reward and task, of all rewards and of groups of them."""
     results = record("quality")
-    better = better_than_constant(results)
-    rows = [["measure", "all 15 rewards: r", "Spearman", f"{len(better)} better than a constant: r", "Spearman"]]
-    for name in MEASURES:
-        every = quality_points(results, name)
-        some = [point for point in every if point.reward in better]
-        rows.append([name, *correlation(every), *correlation(some)])
-    return rows
-
-
-def learned_apart() -> list[list[str]]:
-    """Return the same for learned rewards alone, all of them and those trained to the end, and for synthetic ones."""
-    every = quality_points(record("quality"), MEASURES[0])
-    names = dict.fromkeys(point.reward for point in every)
+    names = dict.fromkeys(run.reward for run in results.training_runs)
     learned = [name for name in names if not name.startswith(SYNTHETIC)]
     groups = {
+        "all": list(names),
+        "better than a constant": better_than_constant(results),
         "learned": learned,
         "learned, trained to the end": [name for name in learned if "@" not in name],
         "synthetic": [name for name in names if name.startswith(SYNTHETIC)],
     }
     rows = [["measure", *(f"{len(some)} {name}" for name, some in groups.items())]]
     for measure in MEASURES:
-        points = quality_points(record("quality"), measure)
-        rows.append([measure, *(correlation([p for p in points if p.reward in some])[0] for some in groups.values())])
+        points = quality_points(results, measure)
+        rows.append([measure, *(correlation([p for p in points if p.reward in some]) for some in groups.values())])
     return rows
 
 
@@ -146,10 +136,10 @@ def noisy_pairs() -> list[list[str]]:
     return [["reward", "ends higher", "pairs"], ["`pocket`", str(higher), str(len(keys))]]
 
 
-def correlation(found: list[QualityPoint]) -> tuple[str, str]:
+def correlation(found: list[QualityPoint]) -> str:
     x, y = (np.array([getattr(point, each) for point in found], np.float64) for each in ("quality", "success"))
     low, high = clustered_correlation_interval(x, y, [point.reward for point in found])
-    return f"{pearson(x, y):.2f} [{low:.2f}, {high:.2f}]", f"{rank_correlation_of(x, y):.2f}"
+    return f"{pearson(x, y):.2f} [{low:.2f}, {high:.2f}]"
 
 
 def severity() -> list[list[str]]:
@@ -241,7 +231,6 @@ TABLES = {
     "reward types": reward_types,
     "rewards of graded quality": quality,
     "what predicts success": prediction,
-    "learned and synthetic rewards": learned_apart,
     "button-press": exploited,
     "perturbed rewards": severity,
     "pairs under noise": noisy_pairs,

@@ -167,7 +167,7 @@ def _check(record: RunRecord) -> None:
 # Differences between a plan and the plan of the run that is already in the folder.
 
 _PLAN_PHRASES = {"data_digest": "the episodes", "definitions": "the definition of perturbation", "models": "the model"}
-_ABSENT: Mapping[str, Any] = {"repeats": 1, "repeated": []}  # what a plan without the key means
+_ABSENT: Mapping[str, Any] = {"kind": "stress", "repeats": 1, "repeated": []}  # what a plan without the key means
 _MAX_TEXT = 60
 
 
