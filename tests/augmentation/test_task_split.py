@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.settings import Execution
 from rewardlab.core.video_encoding import encode
+from rewardlab.data.task_split import deal
 from tests.conftest import write_rows
 
 SHARES = {"train": 0.5, "test": 0.5}
@@ -92,6 +94,15 @@ def test_a_copy_of_another_size_and_quality_is_found(
         name for name, each in again.items() for row in each if Path(row.row["file_name"]).stem in (number, "copy")
     ]
     assert len(set(sides)) == 1 and leaks_of(again, tmp_path) == []
+
+
+def test_every_split_gets_a_task_where_there_are_enough() -> None:
+    shares = {"train": 0.8, "val": 0.1, "test": 0.1}
+    six = deal(dict.fromkeys("abcdef", 4), shares)
+    assert Counter(six.values()) == {"train": 4, "val": 1, "test": 1}
+    assert set(deal({"a": 100, "b": 1, "c": 1}, shares).values()) == set(shares)
+    twenty = deal(dict.fromkeys(range(20), 1), shares)
+    assert Counter(twenty.values()) == {"train": 16, "val": 2, "test": 2}
 
 
 def test_misspelt_and_rewritten_descriptions_stay_together(data: Path, tmp_path: Path) -> None:
