@@ -115,6 +115,8 @@ def data_augment(
     plan = _with_instructions(plan, rows)
     if not execution.quiet:
         print(one_line(_forecast(plan, rows).sentence), file=sys.stderr)
+    if "split" in plan.stages:  # refused now, not when all is made
+        split_by_shares([row.episode for row in rows if row.is_source], parse_shares(plan.splits), (), plan.seed)
     for folder in (plan.out, plan.cache_dir):
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
@@ -192,8 +194,6 @@ def _read_rows(plan: _Plan) -> list[DatasetRow]:
         "clip": [row for row in successes if row.episode.label.progress is None] if "vision" in scripted else [],
         "validate": [row for row in rows if not row.is_source] if "vision" in scripted else [],
     }
-    if "split" in plan.stages:  # refused now, not when all is made
-        split_by_shares([row.episode for row in rows if row.is_source], parse_shares(plan.splits), (), plan.seed)
     for stage in plan.stages:
         if asked.get(stage) and all(row.episode.sim_state is None for row in asked[stage]):
             raise PlanError(

@@ -193,9 +193,11 @@ def objective_settings(**given: Any) -> ObjectiveSettings:
     wrong = [f"{name} at least {count}" for name, count in least.items() if vars(settings)[name] < count]
     if wrong:
         raise PlanError(f"settings are too small: {', '.join(wrong)} is needed")
-    if not (0 < settings.holdout < 1 and 0 < settings.lr < 1 and settings.size <= _LARGEST_SIZE):
+    if not (0 < settings.holdout < 1 and 0 < settings.lr <= 1 and settings.size <= _LARGEST_SIZE):
         got = f"got {settings.holdout}, {settings.lr} and {settings.size}"
-        raise PlanError(f"holdout and lr lie between 0 and 1, and size is at most {_LARGEST_SIZE}, {got}")
+        raise PlanError(
+            f"holdout lies between 0 and 1, lr is above 0 and at most 1, and size at most {_LARGEST_SIZE}, {got}"
+        )
     names = [backbone_name(text) for text in settings.backbone]
     if len(set(names)) < len(names):
         raise PlanError(f"two backbones are called {names[0]!r}; name them apart, as a=FOLDER,b=FOLDER")
