@@ -145,23 +145,19 @@ def correlation(found: list[QualityPoint]) -> str:
 def severity() -> list[list[str]]:
     rows = [["reward", "perturbation", "0", "1", "2", "3", "4", "certified up to", "learning holds up to"]]
     for curve in severity_curves(record("severity")):
-        if curve.reward not in ("pocket", "pocket-plain"):
-            continue  # of the ensemble and the guard there is one seed alone
         ends = [str(max(each or 0, 0)) for each in (curve.certified, curve.holds)]
         rows.append([f"`{curve.reward}`", f"`{curve.perturbation}`", *map(share, curve.success), *ends])
     return rows
 
 
 def guarded() -> list[list[str]]:
-    """Return the first seed alone: `pocket`, with a guard that abstains, with one that holds."""
+    results = record("guards")
+    rewards, conditions = (
+        dict.fromkeys(getattr(run, each) for run in results.training_runs) for each in ("reward", "condition")
+    )
     rows = [["what the reward sees", "`pocket`", "abstaining guard", "holding guard"]]
-    results, held = record("severity"), record("guard_hold")
-    guards = {run.reward for run in results.training_runs if "+" in run.reward}
-    holding = {run.reward for run in held.training_runs}
-    for condition in dict.fromkeys(run.condition for run in held.training_runs):
-        cells = [final(results, reward, condition, seeds=[0]) for reward in ("pocket", *guards)]
-        cells += [final(held, reward, condition, seeds=[0]) for reward in holding]
-        rows.append([f"`{condition}`", *(share(over_tasks(each)) for each in cells)])
+    for condition in conditions:
+        rows.append([f"`{condition}`", *(share(over_tasks(final(results, reward, condition))) for reward in rewards)])
     return rows
 
 
