@@ -7,8 +7,8 @@
     uv run servers/template.py
     rewardlab stress remote:http://127.0.0.1:8000 sample
 
-Each model has an environment of its own, so that it may need other versions than rewardlab or another model does.
-Tried: started as a process and asked by `remote:` (tests/test_model_servers.py). Its model is only an example.
+The model has its own environment, so its package versions may differ from those of rewardlab and of other models.
+Tried: started as a process and queried by `remote:` (tests/test_model_servers.py). Its model is only an example.
 """
 
 import argparse

@@ -104,13 +104,15 @@ def bench(
     controls: Controls = True,
     duplicates: Annotated[bool, Help("do not look for duplicate and near-duplicate videos")] = True,
     against: Annotated[
-        str | Path | None, Help("training set in which to look for the evaluated videos", metavar="DATA")
+        str | Path | None, Help("training set to search for the evaluated videos", metavar="DATA")
     ] = None,
     grounding: Annotated[
-        bool, Help("also score successes under other instructions of their source: how far the model reads them")
+        bool,
+        Help("also score successes under other instructions of their source, to test whether the model reads them"),
     ] = False,
     preferences: Annotated[
-        int, Help("also ask which of two clips is better, N pairs of one instruction: people's first, then by level")
+        int,
+        Help("also compare N pairs of clips of the same instruction: pairs that people compared first, then by level"),
     ] = 0,
     repeats: Repeats = 1,
     stages: Stages = False,
@@ -233,12 +235,13 @@ def collect(
     phrasings: Annotated[
         str, Help("train or held_out phrasings of the instructions", metavar="{train,held_out}", more=True)
     ] = "train",
-    marker: Annotated[bool, Help("show the goal as a marker; it gives the goal away", more=True)] = False,
+    marker: Annotated[bool, Help("show the goal as a marker, which reveals it to the model", more=True)] = False,
     size: Annotated[int, Help("side of the frame in pixels", more=True)] = 128,
-    fps: Annotated[float, Help("frames per second kept of the simulator's 80", more=True)] = 10.0,
-    frames: Annotated[
-        tuple[int, ...], Help("least and most frames of a video; the length is drawn at random", more=True)
-    ] = (24, 48),
+    fps: Annotated[float, Help("frames recorded per second, of the simulator's 80", more=True)] = 10.0,
+    frames: Annotated[tuple[int, ...], Help("fewest and most frames of a video; the length is random", more=True)] = (
+        24,
+        48,
+    ),
     seed: Seed = 0,
     execution: Execution = Execution(),
     out: Annotated[Path | str, Help("dataset folder to write to")] = Path("collected"),

@@ -88,7 +88,7 @@ class Output:
     require: Annotated[
         str | Sequence[str],
         Help(
-            "exit with 1 unless this gate holds, such as macro_mae<=0.8 or certified:visual>=2; repeatable",
+            "exit with 1 unless this gate passes, such as macro_mae<=0.8 or certified:visual>=2; repeatable",
             metavar="GATE",
             commas=False,
         ),

@@ -190,13 +190,13 @@ def test_a_guard_is_fitted_used_by_name_and_bound_to_its_model(
         name_model("constant:5+guard")
 
 
-def test_where_tasks_are_too_few_to_keep_some_apart_nothing_is_said_of_others(
+def test_with_too_few_tasks_to_hold_some_out_the_effect_on_others_is_unknown(
     many_tasks: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert fit_constant(many_tasks, rate=0.17) == 0
     said = capsys.readouterr().out.replace("\n", " ")
-    assert "like the 6 that its threshold was set on" in said and "the tasks are too few to keep some apart" in said
+    assert "like the 6 that its threshold was set on" in said and "there are too few tasks to hold some out" in said
 
 
 def clips_of(tasks: int, *, claimed: bool) -> EvaluatedClips:

@@ -103,7 +103,7 @@ def data_augment(
 ) -> Augmented:
     """Turn successes of a dataset into failures and near misses, validate their labels, and split by task.
 
-    A run that was stopped continues, and no question goes to a teacher twice.
+    The same command continues a stopped run and repeats no question to a teacher.
 
     Examples:
         rewardlab data augment sample-sim --out negatives

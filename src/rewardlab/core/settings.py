@@ -389,10 +389,10 @@ class _AppendValues(argparse.Action):
 
 Data = Annotated[str | Path, Help("dataset folder, file, hub id, or a shipped name such as sample")]
 FramePolicyText = Annotated[str, Help("frames shown to the model: uniform:N, fps:X or all", metavar="POLICY")]
-Seed = Annotated[int, Help("seed of everything that is random", more=True)]
-Limit = Annotated[int | None, Help("use only N episodes, drawn over tasks and levels")]
+Seed = Annotated[int, Help("random seed", more=True)]
+Limit = Annotated[int | None, Help("use only N episodes, spread over tasks and levels")]
 SkipInvalid = Annotated[bool, Help("skip rows and videos with problems instead of stopping")]
-Demonstrations = Annotated[bool, Help("count episodes that state no outcome as successful demonstrations")]
+Demonstrations = Annotated[bool, Help("treat episodes without an outcome as successful demonstrations")]
 Names = Annotated[
     str | Sequence[str], Help("short names of the models in tables and pages, in order", metavar="NAME", more=True)
 ]
@@ -400,14 +400,12 @@ Perturbations = Annotated[
     str | Sequence[str],
     Help(
         "names, categories (visual, semantic, temporal, domain), quick (two of each), all, none; "
-        "midway:NAME begins in the middle",
+        "midway:NAME starts at the middle frame",
         "NAME",
     ),
 ]
 Severities = Annotated[int | Sequence[int], Help("severities to apply, 1 to 4; clean episodes are always scored")]
-Repeats = Annotated[
-    int, Help("ask each model K times about each trial: differences below its noise floor are none", "K")
-]
+Repeats = Annotated[int, Help("score each trial K times per model, to measure the noise floor of differences", "K")]
 RunFolder = Annotated[Path | str | None, Help("run folder; default: a name made from the plan, in runs/")]
 
 
@@ -429,7 +427,7 @@ class Execution:
         Help("Ray cluster to join: auto or HOST:PORT; default: RAY_ADDRESS, else a new local one", more=True),
     ] = None
     gpus: Annotated[float, Help("share of a GPU for each worker on a Ray cluster, such as 1 or 0.5", more=True)] = 0.0
-    quiet: Annotated[bool, Help("print neither the size of the run nor its progress", short="-q")] = False
+    quiet: Annotated[bool, Help("do not print the size of the run and its progress", short="-q")] = False
 
     def __post_init__(self) -> None:
         _check_fields(self)

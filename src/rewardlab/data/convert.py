@@ -50,7 +50,7 @@ class Conversion:
 
 def data_convert(
     data: Annotated[str | Path, Help("dataset folder or name; DATA@CAMERA, DATA@A,B or DATA@all chooses cameras")],
-    out: Annotated[Path | str, Help("folder to write, which must not be there yet")],
+    out: Annotated[Path | str, Help("new folder to write")],
     *,
     to: Annotated[str, Help(f"layout to write: {', '.join(WRITERS)}", metavar="LAYOUT")] = "roboreward",
     fps: Annotated[float | None, Help("resample to X frames per second; the last frame is always kept")] = None,
@@ -63,7 +63,7 @@ def data_convert(
     skip_invalid: SkipInvalid = False,
     seed: Seed = 0,
 ) -> Conversion:
-    """Write a dataset in another layout; a conversion that was stopped goes on.
+    """Write a dataset in another layout; the same command continues a stopped conversion.
 
     With `skip_invalid` every frame is decoded first, and damaged rollouts are left out.
 

@@ -401,7 +401,7 @@ class Skeleton:
 def data_init(folder: Annotated[Path | str, Help("a folder with videos")]) -> Skeleton:
     """Write metadata.jsonl for the videos in a folder: one row per video, to be filled in.
 
-    A file that is there already is left as it is.
+    An existing file is not changed.
 
     Examples:
         rewardlab data init my_videos

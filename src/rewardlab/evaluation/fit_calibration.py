@@ -109,7 +109,7 @@ def fit_calibration(
     model: Annotated[str, Help("model to calibrate")],
     data: Annotated[str | Path, Help("dataset to fit on; not the one that the model is evaluated on later")],
     *,
-    coverage: Annotated[float, Help("fraction of episodes whose true level the set of levels must hold")] = 0.9,
+    coverage: Annotated[float, Help("fraction of episodes whose true level must be in the prediction set")] = 0.9,
     frames: FramePolicyText = "uniform:16",
     seed: Seed = 0,
     limit: Limit = None,

@@ -290,7 +290,7 @@ def guard_sentences(record: Plain) -> list[str]:
         f"{record['threshold']['tasks']} that its threshold was set on{never}"
     ]
     if held is None:
-        return [*said, "what such guards do to other tasks cannot be seen: the tasks are too few to keep some apart"]
+        return [*said, "the effect on other tasks is unknown: there are too few tasks to hold some out"]
     false, found = held["false_success"], held["found_success"]
     effect = (
         f"guards fitted like it, on {held['clips']} clips of {held['tasks']} tasks that they never saw: false success "

@@ -196,8 +196,8 @@ def runs_sql(
 ) -> "pyarrow.Table":
     """Query the trials of many runs in SQL; the result is an Arrow table. Needs the extra `sql`.
 
-    DuckDB sees the tables `trials` and `runs` only: no file, no address, no Python. The large columns
-    (raw, progress, probabilities, shown) are there if the query names them; `*` selects the others.
+    A query can use only the tables `trials` and `runs`: no file, no address, no Python. The large columns
+    (raw, progress, probabilities, shown) exist only if the query names them; `*` selects the others.
 
     Examples:
         rewardlab runs sql "SELECT model, avg(level) FROM trials GROUP BY model"

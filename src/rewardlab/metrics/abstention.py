@@ -16,7 +16,7 @@ from rewardlab.metrics.contract import Display, mean_metric
     proportion=True,
 )
 def abstention_recall(trials: TrialTable) -> Numbers:
-    """Share of clips whose end is hidden (`covered_end` at severity 3 and 4) of which the model says it cannot tell."""
+    """Share of clips whose end is hidden (`covered_end` at severity 3 and 4) on which the model abstains."""
     return trials.number("abstained")
 
 
@@ -27,5 +27,5 @@ def abstention_recall(trials: TrialTable) -> Numbers:
     proportion=True,
 )
 def false_abstention_rate(trials: TrialTable) -> Numbers:
-    """Share of clips that show what is asked, clean or changed harmlessly, of which the model says it cannot tell."""
+    """Share of clips that show the outcome, clean or with a change that keeps the label, where the model abstains."""
     return trials.number("abstained")

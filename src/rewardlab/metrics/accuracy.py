@@ -141,20 +141,20 @@ def _success_correct(trials: TrialTable) -> Numbers:
     better="lower", eligibility="unchanged", display=Display("flips", perturbation_table=True), proportion=True
 )
 def flip_rate(trials: TrialTable) -> Numbers:
-    """Share of trials whose rounded level differs from the clean one though the label is the same; needs no label."""
+    """Share of trials whose rounded level differs from the clean one while the label stays the same; needs no label."""
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     return where_known(level != clean, level, clean)
 
 
 @mean_metric(better="lower", eligibility="unchanged", bounds=NOT_NEGATIVE)
 def level_shift(trials: TrialTable) -> Numbers:
-    """Mean distance in levels from the clean score though the label is the same."""
+    """Mean distance in levels from the clean score while the label stays the same."""
     return np.abs(trials.number("level") - trials.number("clean_level"))
 
 
 @mean_metric(better="lower", eligibility="unchanged", display=Display(axis=(-4.0, 4.0), perturbation_table=True))
 def signed_shift(trials: TrialTable) -> Numbers:
-    """Mean change in levels from the clean score though the label is the same; above 0 the reward is inflated."""
+    """Mean change in levels from the clean score while the label stays the same; above 0 the reward is inflated."""
     return trials.number("level") - trials.number("clean_level")
 
 
@@ -169,7 +169,8 @@ def signed_shift(trials: TrialTable) -> Numbers:
 )
 def expectation_kept(trials: TrialTable) -> Numbers:
     """Share of trials that kept the expectation: same level as clean, not above clean, the changed true level, or
-    progress that runs the other way."""
+    reversed progress.
+    """
     level, clean = rounded(trials.number("level")), rounded(trials.number("clean_level"))
     truth = trials.number("truth_level")
     kept = np.full(len(trials), np.nan)
@@ -189,7 +190,7 @@ def expectation_kept(trials: TrialTable) -> Numbers:
 @mean_metric("higher", "another instruction", Display("own above other instruction"), bounds=SHARE)
 def instruction_grounding(trials: TrialTable) -> Numbers:
     """Share of successes that score higher under their own instruction than under another of the same source, by the
-    expected level where there are probabilities; a tie counts half, and so has a model that reads no words 0.5."""
+    expected level where there are probabilities; a tie counts half, so a model that reads no words has 0.5."""
     gain = trials.number("clean_expected") - expected_levels(trials)
     return np.where(np.isnan(gain), np.nan, (1 + np.sign(gain)) / 2)
 
@@ -199,7 +200,7 @@ def instruction_grounding(trials: TrialTable) -> Numbers:
 
 @mean_metric(better="lower", eligibility="unfinished", proportion=True)
 def false_success_rate(trials: TrialTable) -> Numbers:
-    """Share of episodes at true level 3 or below that are judged a success (level 5 after rounding)."""
+    """Share of episodes at true level 3 or below scored as a success (level 5 after rounding)."""
     level, truth = rounded(trials.number("level")), trials.number("truth_level")
     return np.where(truth <= 3, where_known(level == 5, level, truth), np.nan)
 
@@ -223,7 +224,7 @@ def _called_success(trials: TrialTable) -> Numbers:
     proportion=True,
 )
 def false_success_of_failures(trials: TrialTable) -> Numbers:
-    """Share of all failed episodes, near misses at level 4 included, that are judged a success."""
+    """Share of all failed episodes, near misses at level 4 included, scored as a success."""
     return np.where(trials.number("truth_success") == 0, _called_success(trials), np.nan)
 
 
@@ -231,7 +232,7 @@ def false_success_of_failures(trials: TrialTable) -> Numbers:
     better="lower", eligibility="every success", display=Display("missed success", wrong_reward=True), proportion=True
 )
 def missed_success_rate(trials: TrialTable) -> Numbers:
-    """Share of successful episodes that are not judged a success (level 4 or below after rounding)."""
+    """Share of successful episodes not scored as a success (level 4 or below after rounding)."""
     return np.where(trials.number("truth_success") == 1, 1 - _called_success(trials), np.nan)
 
 
@@ -241,7 +242,7 @@ def _false_success_at(level: int, eligibility: Eligibility) -> Metric:
         return np.where(truth == level, where_known(read == 5, read, truth), np.nan)
 
     values.__name__ = f"false_success_at_level_{level}"
-    values.__doc__ = f"Share of episodes at true level {level} that are judged a success."
+    values.__doc__ = f"Share of episodes at true level {level} scored as a success."
     display = Display(f"of true {level}s", wrong_reward=True)
     return mean_metric(better="lower", eligibility=eligibility, display=display, proportion=True)(values)
 
@@ -278,7 +279,7 @@ def _balanced_by_condition(trials: TrialTable, condition: Codes, conditions: int
     bounds=SHARE,
 )
 def balanced_success_accuracy(trials: TrialTable) -> float:
-    """Mean of the shares of successes and of failures that are judged rightly; 0.5 for any constant answer."""
+    """Mean of the accuracies on successes and on failures; 0.5 for any constant answer."""
     right, truth = _success_correct(trials), trials.number("truth_success")
     known = ~np.isnan(right)
     parts = [right[known & (truth == outcome)] for outcome in (0, 1)]
@@ -310,7 +311,7 @@ def _near_miss_draws(trials: TrialTable, draws: Draws) -> Numbers:
     bounds=SHARE,
 )
 def near_miss_auc(trials: TrialTable) -> float:
-    """Area under the ROC curve of telling true 5s from true 4s by the unrounded level; a tie counts half."""
+    """Area under the ROC curve for true 5s against true 4s by the unrounded level; a tie counts half."""
     used = _near_miss(trials)
     group = np.zeros(len(used), dtype=np.int64)
     return float(auc_of_pairs(count_pairs(used.number("level"), used.number("truth_level"), group, 1))[0])
@@ -347,8 +348,8 @@ def _success_auc(trials: TrialTable, draws: Draws, *, within: bool) -> Numbers:
     bounds=SHARE,
 )
 def success_auc_within_subset(trials: TrialTable) -> float:
-    """Area under the ROC curve of telling successes from failures of the same subset by the expected level; a tie
-    counts half. On real robots a counter of moving pixels may reach 0.7."""
+    """Area under the ROC curve for successes against failures of the same subset by the expected level; a tie
+    counts half. On real robots counting moving pixels may reach 0.7."""
     return float(_success_auc(trials, EVERY_TRIAL, within=True)[0])
 
 
@@ -360,8 +361,8 @@ def success_auc_within_subset(trials: TrialTable) -> float:
     bounds=SHARE,
 )
 def success_auc(trials: TrialTable) -> float:
-    """The same over all pairs of a success and a failure; telling subsets apart raises it where their outcomes
-    differ."""
+    """The same over all pairs of a success and a failure; if outcomes differ between subsets, recognising the subset
+    raises it."""
     return float(_success_auc(trials, EVERY_TRIAL, within=False)[0])
 
 
@@ -397,8 +398,9 @@ def _at_false_positives(trials: TrialTable, draws: Draws, *, of_called: bool) ->
     bounds=SHARE,
 )
 def success_precision_at_5_fpr(trials: TrialTable) -> float:
-    """Share of successes among the trials called one, at the lowest threshold on the expected level that calls at most
-    5 % of the failures a success; it depends on how many of the trials are successes."""
+    """Share of true successes among trials scored as a success, at the lowest threshold on the expected level with at
+    most 5 % of the failures scored as a success; it depends on the share of successes in the data.
+    """
     return float(_at_false_positives(trials, EVERY_TRIAL, of_called=True)[0])
 
 
@@ -410,5 +412,5 @@ def success_precision_at_5_fpr(trials: TrialTable) -> float:
     bounds=SHARE,
 )
 def success_recall_at_5_fpr(trials: TrialTable) -> float:
-    """Share of successes that are called one at that threshold."""
+    """Share of successes scored as a success at that threshold."""
     return float(_at_false_positives(trials, EVERY_TRIAL, of_called=False)[0])

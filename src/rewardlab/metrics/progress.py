@@ -109,7 +109,8 @@ def _from_middle(trials: TrialTable, frames: int | None) -> Numbers:
 )
 def midway_shift(trials: TrialTable) -> Numbers:
     """Mean change of progress from the middle of the clip on, against the clip without the change; above 0 it is
-    inflated. Other words count as if they came in the middle."""
+    inflated. Changed instructions count as if they changed in the middle.
+    """
     return late_progress(trials)[0] - trials.number("clean_late")
 
 
@@ -130,13 +131,13 @@ def value_order_correlation(trials: TrialTable) -> Numbers:
 
 @mean_metric(better="lower", eligibility="progress of failures")
 def value_order_correlation_on_failures(trials: TrialTable) -> Numbers:
-    """The same on failed episodes, where progress should not keep rising; near 1 it only tells the time."""
+    """The same on failed episodes, where progress should not keep rising; near 1 it only follows time."""
     return order_correlations(trials)
 
 
 @mean_metric(better="lower", eligibility="static clip")
 def static_video_order_correlation(trials: TrialTable) -> Numbers:
-    """The same on clips that show one frame over and over; anything but nan or 0 is made up."""
+    """The same on clips that show one frame over and over; any value other than nan or 0 is an error."""
     return order_correlations(trials)
 
 

@@ -335,7 +335,7 @@ def _preference_draws(trials: TrialTable, draws: Draws) -> Numbers:
 
 @metric(better="higher", resample=_preference_draws, bounds=SHARE)
 def preference_accuracy(trials: TrialTable) -> float:
-    """Share of pairs of the same task and different true level that the scores order rightly; a tie counts half."""
+    """Share of pairs of the same task and different true level that the scores order correctly; a tie counts half."""
     right, pairs = _preference_terms(_known(trials))
     return float(right.sum() / pairs.sum()) if pairs.sum() else float("nan")
 

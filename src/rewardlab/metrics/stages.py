@@ -56,7 +56,7 @@ def _done_at_end(trials: TrialTable) -> Numbers:
 
 @mean_metric(better="higher", eligibility="one stage", proportion=True, display=Display("stage accuracy", stages=True))
 def stage_success_accuracy(trials: TrialTable) -> Numbers:
-    """Share of stages, each asked about by its own instruction, that are called done just where they are at the end."""
+    """Share of stages, each scored under its own instruction, whose success at the end is predicted correctly."""
     called = np.array([is_success(level) for level in trials.number("level")], dtype=bool)
     return np.asarray(called == (_done_at_end(trials) == 1), dtype=np.float64)
 
@@ -68,8 +68,9 @@ def _stage_auc(trials: TrialTable, draws: Draws) -> Numbers:
 
 @metric("higher", "one stage", Display("stage AUC", stages=True), resample=_stage_auc, bounds=SHARE)
 def stage_success_auc(trials: TrialTable) -> float:
-    """Area under the ROC curve of telling stages that are done at the end from the others, each asked about by its own
-    instruction; a tie counts half."""
+    """Area under the ROC curve for stages done at the end against the others, each scored under its own instruction; a
+    tie counts half.
+    """
     return float(_stage_auc(trials, EVERY_TRIAL)[0])
 
 
@@ -77,8 +78,8 @@ def stage_success_auc(trials: TrialTable) -> float:
 def stage_order(trials: TrialTable) -> Numbers:
     """Share of pairs of stages of one video whose predicted completions come in the true order; a tie counts half.
 
-    A stage is predicted to be complete where progress, asked for by its own instruction, first makes seven eighths of
-    its own range. A model that does not read the instruction scores 0.5.
+    A stage is predicted to be complete where progress under its own instruction first reaches seven eighths of its
+    range. A model that does not read the instruction scores 0.5.
     """
     true, said = np.full((2, len(trials)), np.nan)
     for rows, done, progress in _with_progress(trials):
@@ -104,7 +105,9 @@ def stage_order(trials: TrialTable) -> Numbers:
 @mean_metric(better="higher", eligibility="stages", display=Display("frames by stages done", stages=True), bounds=SHARE)
 def stage_separation(trials: TrialTable) -> Numbers:
     """Mean over episodes of the share of pairs of frames with different numbers of stages done that progress on the
-    whole task orders alike; a tie counts half. The length baseline is high, for stages are mostly done one by one."""
+    whole task puts in the same order; a tie counts half. The length baseline is high, because stages are mostly done
+    one by one.
+    """
     return _per_trial(trials, _separation)
 
 

@@ -125,8 +125,8 @@ _OWN: dict[str, ModelEntry] = {
     "robometer": ROBOMETER,
     "pooling": POOLING,
     "ensemble": ModelEntry(
-        "several models asked together; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE; "
-        "early_exit=yes asks no third member where two agree",
+        "several models combined; ensemble:pocket,length?by=vote, or by=median, mean; weights=FILE; "
+        "early_exit=yes skips the others if the first two agree",
         partial(name_ensemble, name_model=name_model),
         (ENSEMBLE_SETTINGS,),
     ),
@@ -146,7 +146,7 @@ _OWN: dict[str, ModelEntry] = {
         over="model",
     ),
     "prefixes": ModelEntry(
-        "progress of a model that gives levels alone, from its levels of growing prefixes; prefixes:motion",
+        "progress for a model that gives only levels, from its levels of growing prefixes; prefixes:motion",
         partial(name_prefixes, name_model=name_model),
         over="model",
     ),

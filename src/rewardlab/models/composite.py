@@ -316,9 +316,9 @@ def _probs(score: Score) -> tuple[float, ...]:
 def ensemble_settings(
     names: Sequence[str],
     *,
-    by: Annotated[Rule, Help("vote, median or mean of what the members say")] = "vote",
+    by: Annotated[Rule, Help("vote, median or mean of the members' answers")] = "vote",
     weights: Annotated[str, Help("JSON file, or folder with a weights.json, of the weight of each member")] = "",
-    early_exit: Annotated[bool, Help("do not ask the others where the first two give the same level")] = False,
+    early_exit: Annotated[bool, Help("skip the other members if the first two give the same level")] = False,
 ) -> tuple[Rule, tuple[float, ...], bool]:
     """Return how the members are combined, the weight of each, and whether two that agree are enough."""
     return by, _weights(weights, names) if weights else (1.0,) * len(names), early_exit

@@ -183,13 +183,13 @@ def _entry(summary: str, maker: Callable[..., RewardModel], *, sees_truth: bool 
 
 
 CONTROLS: dict[str, ModelEntry] = {
-    "constant": _entry("always the same level; constant:5 says 5", Constant),
+    "constant": _entry("always the same level; constant:5 returns 5", Constant),
     "random": _entry("a level drawn from 1 to 5; random:7 draws with seed 7", Random),
     "length": _entry("sees only the number of frames; length:200 takes 200 frames for done", Length),
-    "motion": _entry("sees only how much the frames change, on average over the clip", partial(PixelChange, "motion")),
+    "motion": _entry("sees only how many pixels change, on average over the clip", partial(PixelChange, "motion")),
     "end-motion": _entry("sees only how much the frames change at the end", partial(PixelChange, "end-motion")),
     "change": _entry("sees only how much the last frame differs from the first", partial(PixelChange, "change")),
-    "oracle": _entry("knows the truth; the ceiling of every metric", partial(Oracle, 0.0, 0), sees_truth=True),
+    "oracle": _entry("reads the true label; the ceiling of every metric", partial(Oracle, 0.0, 0), sees_truth=True),
     "noisy-oracle": _entry(
         "the truth, off by E levels on average; noisy-oracle:0.8, or noisy-oracle:0.8@7 to err with seed 7",
         partial(Oracle, error=0.5),

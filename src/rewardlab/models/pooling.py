@@ -57,7 +57,7 @@ class PoolingOptions:
     """Options of `pooling:`."""
 
     send: Send = "images"
-    order: Annotated[Literal["video_first", "text_first"], Help("which the model sees first, video or text")] = (
+    order: Annotated[Literal["video_first", "text_first"], Help("which comes first in the prompt, video or text")] = (
         "video_first"
     )
     text: Annotated[str, Help("the text of the prompt, with {instruction} in it")] = _PLACE

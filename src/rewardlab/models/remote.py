@@ -287,4 +287,4 @@ def _name(string: ModelString) -> NamedModel:
 
 
 _SETTINGS = partial(Remote, "", "")
-REMOTE = ModelEntry("a model held by a rewardlab server; remote:http://host:8000", _name, (_SETTINGS,))
+REMOTE = ModelEntry("a model on a rewardlab server; remote:http://host:8000", _name, (_SETTINGS,))

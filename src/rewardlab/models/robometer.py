@@ -59,9 +59,7 @@ class RobometerOptions:
     dialect: Annotated[
         Literal["npy", "json"], Help("npy: a form with the frames as .npy; json: the frames as nested lists")
     ] = "npy"
-    frame_steps: Annotated[bool, Help("ask for the clip up to each frame, one after the other (use_frame_steps)")] = (
-        False
-    )
+    frame_steps: Annotated[bool, Help("score the clip up to each frame (use_frame_steps)")] = False
     level: Annotated[
         Literal["progress", "success"], Help("1 + 4 x progress, or 1 + 4 x P(success), both of the last frame")
     ] = "progress"
@@ -238,7 +236,7 @@ def _name(string: ModelString) -> NamedModel:
 
 
 ROBOMETER = ModelEntry(
-    "a model held by a server that speaks Robometer's protocol; robometer:http://host:8000",
+    "a model on a server with Robometer's protocol; robometer:http://host:8000",
     _name,
     (RobometerOptions,),
 )

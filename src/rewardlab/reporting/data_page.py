@@ -37,7 +37,7 @@ def data_report(
     *,
     out: Annotated[Path | str, Help("file to write the page to")] = "data-report.html",
     videos: Annotated[int, Help("open at most N videos, drawn at random, to measure lengths")] = 200,
-    near_duplicates: Annotated[bool, Help("decode these videos as well and look for near copies among them")] = False,
+    near_duplicates: Annotated[bool, Help("also search these videos for near copies, which decodes them")] = False,
     demonstrations: Demonstrations = False,
     seed: Seed = 0,
 ) -> Path:

@@ -30,7 +30,7 @@ def data_perturb(
     severities: Annotated[int | Sequence[int], Help("severities to write")] = (1, 2, 3, 4),
     sheet: Annotated[bool, Help("write one contact sheet (PNG) for each perturbation instead of copies")] = False,
     limit: Annotated[
-        int | None, Help("use only N episodes, drawn over tasks and levels; default: all, or the first for sheets")
+        int | None, Help("use only N episodes, spread over tasks and levels; default: all, or the first for sheets")
     ] = None,
     demonstrations: Demonstrations = False,
     skip_invalid: SkipInvalid = False,

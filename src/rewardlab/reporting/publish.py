@@ -53,7 +53,7 @@ def runs_publish(
         str,
         Help("dataset of the hub that the run evaluates, for .eval_results; default: that of hub: data", "OWNER/NAME"),
     ] = "",
-    link: Annotated[str, Help("https address that tells more of the model", "URL")] = "",
+    link: Annotated[str, Help("https address with more about the model", "URL")] = "",
     push: Annotated[
         str, Help("upload the folder to this repository of the hub, with the token in HF_TOKEN", "OWNER/NAME")
     ] = "",

@@ -41,7 +41,7 @@ from rewardlab.reporting.severity_curves import calibration_curves, metrics_with
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-AllowCode = Annotated[bool, Help("the runs are yours: open the datasets and import the code that they name")]
+AllowCode = Annotated[bool, Help("trust these runs: open the datasets and import the code that they name")]
 SUFFIXES = (".svg", ".png")
 
 

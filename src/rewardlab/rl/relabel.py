@@ -50,7 +50,7 @@ def relabel(
 ) -> Relabelled:
     """Write a model's progress for every frame of a dataset, as the Parquet file that LeRobot reads.
 
-    Progress between the frames that the model is shown is interpolated; episodes that it cannot score have no numbers.
+    Progress between the frames that the model is shown is interpolated; episodes without an answer have nulls.
 
     Examples:
         rewardlab relabel sample --model pocket --out progress.parquet

@@ -31,7 +31,9 @@ def serve(
     frames: FramePolicyText = "uniform:16",
     max_batch: Annotated[int, Help("score at most N clips together")] = 32,
     max_wait: Annotated[float, Help("delay a clip at most X ms to score it together with others", more=True)] = 5.0,
-    queue: Annotated[int, Help("hold at most N clips, waiting or being scored; more get status 503", more=True)] = 128,
+    queue: Annotated[
+        int, Help("accept at most N clips at once, waiting or being scored; more get status 503", more=True)
+    ] = 128,
     sessions: Annotated[int, Help("keep at most N live sessions", more=True)] = 64,
     drain: Annotated[int, Help("after SIGTERM, give requests under way N seconds to finish", more=True)] = 30,
 ) -> None:

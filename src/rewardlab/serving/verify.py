@@ -44,7 +44,7 @@ def data_verify(
 ) -> "VerifiedSplit | None":
     """Serve a page on which people check the labels of a dataset, or write the split they have verified.
 
-    A dataset in another layout than RoboReward's is copied once, into a folder here that holds the verdicts too. The
+    A dataset in another layout than RoboReward's is copied once, into the current folder, with its verdicts. The
     page is served until SIGTERM or Ctrl-C. With `export` the split is written and returned. Needs the extra `serve`.
 
     Examples:

@@ -29,7 +29,7 @@ _CONTROLLED = ("within", "across", "success_auc", "mae")  # by the others the le
 def study_objectives(
     plan: Annotated[Path | str, Help("TOML file with settings of `train objective`", metavar="PLAN")],
     *,
-    objective: Annotated[str | None, Help("objectives with commas between them, instead of the plan's")] = None,
+    objective: Annotated[str | None, Help("objectives, separated by commas, instead of the plan's")] = None,
     backbone: Annotated[
         str | Sequence[str] | None, Help("backbones, instead of the plan's", metavar="BACKBONE")
     ] = None,
@@ -40,11 +40,11 @@ def study_objectives(
     stop_after: Annotated[str | None, Help("the last step to do, instead of the plan's", metavar="STEP")] = None,
     device: Annotated[str | None, Help("auto, cpu, cuda or cuda:N, instead of the plan's")] = None,
     workers: Annotated[int | None, Help("processes, instead of the plan's; 0 uses one per core")] = None,
-    parallel: Annotated[int | None, Help("objectives trained side by side, instead of the plan's")] = None,
+    parallel: Annotated[int | None, Help("objectives trained at once, instead of the plan's")] = None,
 ) -> Path:
     """Train and compare the objectives of a plan, write the page, and return its path.
 
-    The path is that of the folder where `stop_after` ends before the evaluation.
+    If `stop_after` ends before the evaluation, the path of the folder is returned.
 
     Examples:
         rewardlab study objectives plan.toml --backbone dino=dinov2_vits14.onnx+MINILM

@@ -263,15 +263,15 @@ class Rubric:
     vlm: VisionLanguageModel
     answer: Annotated[
         Literal["logits", "generate"],
-        Help("logits: probabilities of the digits after ANSWER:; generate: what it writes"),
+        Help("logits: probabilities of the digits after ANSWER:; generate: the written answer"),
     ] = "generate"
     parser: Annotated[
-        Literal["strict", "helm", "robometer"], Help("how what it wrote is read: strict, helm or robometer")
+        Literal["strict", "helm", "robometer"], Help("parser of the written answer: strict, helm or robometer")
     ] = "strict"
-    order: Annotated[
-        Literal["video_first", "text_first"], Help("what stands first in the prompt: video_first or text_first")
-    ] = "video_first"
-    tokens: Annotated[int, Help("most tokens it may write")] = 128
+    order: Annotated[Literal["video_first", "text_first"], Help("order of the prompt: video_first or text_first")] = (
+        "video_first"
+    )
+    tokens: Annotated[int, Help("most tokens of an answer")] = 128
     views: Views = "images"
     demonstration: DemonstrationData = ""
 

@@ -52,9 +52,9 @@ class AbstainingRubric:
     vlm: VisionLanguageModel
     answer: Annotated[
         Literal["logits", "generate"],
-        Help("logits: probabilities of the digits after ANSWER:; generate: what it writes"),
+        Help("logits: probabilities of the digits after ANSWER:; generate: the written answer"),
     ] = "generate"
-    tokens: Annotated[int, Help("most tokens it may write")] = 128
+    tokens: Annotated[int, Help("most tokens of an answer")] = 128
 
     def __post_init__(self) -> None:
         at_least_one("tokens", self.tokens)

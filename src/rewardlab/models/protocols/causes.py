@@ -45,9 +45,9 @@ class FailureCauses:
     vlm: VisionLanguageModel
     answer: Annotated[
         Literal["logits", "generate"],
-        Help("logits: probabilities of the levels and causes; generate: what it writes"),
+        Help("logits: probabilities of the levels and causes; generate: the written answer"),
     ] = "generate"
-    tokens: Annotated[int, Help("most tokens it may write to either question")] = 128
+    tokens: Annotated[int, Help("most tokens of an answer to either question")] = 128
 
     def __post_init__(self) -> None:
         at_least_one("tokens", self.tokens)

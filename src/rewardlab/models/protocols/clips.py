@@ -25,7 +25,7 @@ Views = Annotated[
     LATER,
 ]
 DemonstrationData = Annotated[
-    str, Help("dataset of which a success of the same or the nearest instruction, in another video, is shown"), LATER
+    str, Help("dataset from which a success of the most similar instruction, another video, is shown first"), LATER
 ]
 Control = Annotated[
     Literal["none", "static"], Help("static: the first frame in place of every frame, to see what no change gives")

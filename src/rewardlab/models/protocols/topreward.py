@@ -31,7 +31,7 @@ class TopReward:
 
     vlm: VisionLanguageModel
     control: Control = "none"
-    prefixes: Annotated[int, Help("prefixes of the video that are asked about; frames between are interpolated")] = 15
+    prefixes: Annotated[int, Help("prefixes of the video to score; frames between are interpolated")] = 15
     views: Views = "images"
     demonstration: DemonstrationData = ""
 

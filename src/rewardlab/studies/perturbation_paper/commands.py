@@ -52,14 +52,14 @@ def study_perturbation(
     roles: Annotated[
         str | Sequence[str],
         Help(
-            "model of the run in one role of the paper: general=, tuned= or ensemble= and its name; can be repeated; "
-            "several models of a role are trainings of one arm, and any other role is an arm beside these",
+            "model of the run for a role of the paper (general=, tuned= or ensemble=) or for one more row of any name; "
+            "repeat a role for several trainings of one recipe",
             metavar="ROLE=MODEL",
             commas=False,
         ),
     ] = (),
     fold: Annotated[
-        int | None, Help("fold of the Meta-World tasks that no model in a role was trained on, to report them apart")
+        int | None, Help("fold of the Meta-World tasks that no model in a role was trained on, reported separately")
     ] = None,
 ) -> list[Path]:
     """Write the tables, figures and claims of the perturbation paper as a run measured them.
@@ -165,7 +165,7 @@ def study_montecarlo(
         Help("CSV of your accuracies (model,category,severity,accuracy): fit the equation to them and extrapolate"),
     ] = None,
     power: Annotated[bool, Help("only compute how many episodes certify --accuracy-threshold")] = False,
-    trials: Annotated[bool, Help("keep no episodes as trials and write no report")] = True,
+    trials: Annotated[bool, Help("write neither trials nor a report")] = True,
     out: Annotated[Path | str | None, Help("folder to write to; default: runs/montecarlo-...")] = None,
 ) -> MonteCarloOutput:
     """Run the simulated study of the perturbation paper, or fit its equation to your own accuracies.

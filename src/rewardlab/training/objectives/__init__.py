@@ -23,7 +23,7 @@ STEPS = ("simulate", "render", "perturb", "features", "train", "evaluate")
 def train_objective(
     objective: Annotated[
         str | None,
-        Help("objectives with commas between them: NAME, NAME?option=value, package.module:name; default: all"),
+        Help("objectives, separated by commas: NAME, NAME?option=value, package.module:name; default: all"),
     ] = None,
     *,
     backbone: Annotated[
@@ -37,7 +37,7 @@ def train_objective(
         str | Sequence[str], Help("metaworld or tabletop to simulate, or dataset folders", metavar="DATA")
     ] = (METAWORLD,),
     demonstrations: Demonstrations = False,
-    out: Annotated[Path | str, Help("folder of everything that comes out")] = Path("runs/objectives"),
+    out: Annotated[Path | str, Help("folder of all results")] = Path("runs/objectives"),
     seeds: Annotated[int | Sequence[int], Help("seeds, one training each")] = (0,),
     tuning: Annotated[
         int, Help("settings tried for each objective on the first seed; 1 takes --lr and the defaults", more=True)
@@ -54,7 +54,9 @@ def train_objective(
     lora: Annotated[int, Help("rank of LoRA adapters where the backbone is CLIP or SigLIP", more=True)] = 16,
     frames: Annotated[int, Help("frames of a clip", more=True)] = 12,
     size: Annotated[int, Help("side of a frame in pixels", more=True)] = 112,
-    views: Annotated[int, Help("looks of each training clip: as it is, the others cropped and tinted", more=True)] = 3,
+    views: Annotated[
+        int, Help("versions of each training clip: one unchanged, others cropped and tinted", more=True)
+    ] = 3,
     tasks: Annotated[str | Sequence[str], Help("Meta-World tasks; all takes every task", metavar="TASK", more=True)] = (
         "all",
     ),
@@ -80,11 +82,11 @@ def train_objective(
     stop_after: Annotated[str, Help(f"the last step to do: {', '.join(STEPS)}", metavar="STEP")] = STEPS[-1],
     device: Annotated[str, Help("auto, cpu, cuda or cuda:N")] = "auto",
     workers: Annotated[int, Help("processes that simulate, render and perturb; 0 uses one per core")] = 0,
-    parallel: Annotated[int, Help("objectives trained side by side on the device", more=True)] = 1,
+    parallel: Annotated[int, Help("objectives trained at once on the device", more=True)] = 1,
 ) -> tuple[str, ...]:
     """Train an image-text pair with one objective or several, evaluate all alike, and return the model strings.
 
-    Steps that are already in the folder are not done again. Needs torch and transformers, from the extra `vlm-train`.
+    Finished steps in the folder are not repeated. Needs torch and transformers, from the extra `vlm-train`.
 
     Examples:
         rewardlab train objective triplet --backbone dino=dinov2_vits14.onnx+MINILM --out mine

@@ -37,7 +37,7 @@ def train_pocket(
     dinov2: Annotated[
         str,
         Help(
-            "weights of DINOv2 ViT-S/14, .onnx or .npz: pocket-large sees with it, the others learn from it",
+            "weights of DINOv2 ViT-S/14, .onnx or .npz: the encoder of pocket-large; the others distil from it",
             metavar="FILE",
         ),
     ] = "",
@@ -54,7 +54,7 @@ def train_pocket(
     tasks: Annotated[str | Sequence[str], Help("tasks to use; all takes every task", metavar="TASK")] = ("all",),
     policy_rollouts: Annotated[
         str,
-        Help("folder of rollouts of policies, as benchmarks/near_misses.py keeps them, to train on", metavar="FOLDER"),
+        Help("folder of policy rollouts to train on, as benchmarks/near_misses.py writes them", metavar="FOLDER"),
     ] = "",
     frames_per_rollout: Annotated[int, Help("frames stored of a rollout", more=True)] = 24,
     size: Annotated[int, Help("side of a frame in pixels; pocket sees them smaller", more=True)] = 168,
