@@ -26,7 +26,7 @@ from rewardlab.core.run_files import (
     read_part,
     run_record,
 )
-from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable
+from rewardlab.core.storage import ObjectStore, store_address, working_copy, writable, write_file
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
@@ -210,8 +210,7 @@ class Run:
     def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
         data = encode_part(table, self.record.plan_digest)
         path = self.folder / "trials" / part_name(kind, data)
-        with atomic_write(path) as partial:
-            partial.write_bytes(data)
+        write_file(path, data)
         if self.store is not None:
             self.store.write(f"trials/{path.name}", data)
         return path
@@ -224,8 +223,7 @@ class Run:
     def save(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run in one step, with the checksum of its content."""
         text = json.dumps(checksummed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
-        with atomic_write(self.folder / name) as partial:
-            partial.write_text(text, encoding="utf-8")
+        write_file(self.folder / name, text)
         if self.store is not None:
             self.store.write(name, text.encode())
 
@@ -291,9 +289,7 @@ def claim_folder(
                 f"{where or path.parent} was begun with other settings ({', '.join(other)}); "
                 "choose another --out or remove that folder"
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(begun, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(begun, indent=2, sort_keys=True) + "\n")
 
 
 @contextmanager
@@ -303,8 +299,7 @@ def timed(path: Path, step: str) -> Iterator[None]:
     yield
     seconds = dict(read_seconds(path))
     seconds[step] = round(seconds.get(step, 0.0) + time.monotonic() - started, 2)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(seconds) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(seconds) + "\n")
 
 
 def read_seconds(path: Path) -> dict[str, float]:

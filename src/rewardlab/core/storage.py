@@ -38,9 +38,13 @@ def writable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
+    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash.
+
+    The folder is made where it is missing.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             partial.unlink(missing_ok=True)  # what is there may be a link to another file
             yield partial
@@ -50,6 +54,13 @@ def atomic_write(path: Path) -> Iterator[Path]:
             partial.unlink(missing_ok=True)
         with suppress(OSError):  # some file systems have no such thing for folders
             _flush(path.parent)
+
+
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file in one step, text as UTF-8, and return its path."""
+    with atomic_write(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
 
 
 def _flush(path: Path) -> None:
@@ -238,11 +249,9 @@ class ObjectStore:
             if _NEEDED.fullmatch(name) and not (grown or same):
                 if size > TRIALS_MB.in_bytes:
                     raise RunError(f"{self.address}/{name}: {size / 1e6:,.0f} MB, {TRIALS_MB.describe()}")
-                place.parent.mkdir(parents=True, exist_ok=True)
                 with self._opened("read", name) as (filesystem, path), filesystem.open_input_stream(path) as stream:
                     data = stream.read()
-                with atomic_write(place) as partial:
-                    partial.write_bytes(data)
+                write_file(place, data)
 
     def publish(self, folder: Path) -> None:
         """Write every file of a folder, but for parts of trials that are there; hidden ones and the lock stay here."""

@@ -16,7 +16,7 @@ import numpy as np
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.storage import atomic_write, write_parquet
+from rewardlab.core.storage import atomic_write, write_file, write_parquet
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
 from rewardlab.data.lerobot import FAILURE, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
 from rewardlab.data.lerobot_columns import INFO, ROW_NUMBERS
@@ -210,7 +210,6 @@ def _write_columns(path: Path, batch: Batch) -> WrittenRow:
     tables = [columns.frames(order) for columns, order in zip(known, orders, strict=True)]
     names = [name for name in known[0].features() if all(name in table.column_names for table in tables)]
     if names:
-        path.parent.mkdir(parents=True, exist_ok=True)
         whole = pa.concat_tables([table.select(names) for table in tables], promote_options="permissive")
         write_parquet(whole, path)
         known[0].copy_texts(path.parents[2])
@@ -239,7 +238,6 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
         | {name: measures[name] for name in measured}
         for row, measures in zip(rows, stats, strict=True)
     ]
-    (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
     write_parquet(episode_table(rows, starts, stats), folder / _EPISODES)
     write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
@@ -255,7 +253,6 @@ def _write_rows(path: Path, columns: dict[str, Any], kept: Sequence[str], length
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({name: column.astype(_NUMBERS[name]) for name, column in columns.items()})
     for name in kept:
         table = table.append_column(name, pq.read_table(path, columns=[name])[name])
@@ -272,7 +269,6 @@ def _write_video(path: Path, batch: Batch, view: int) -> tuple[tuple[int, int, i
 
     clips = [rollout.views[view].clip for rollout in batch.rollouts]
     shape = clips[0].source.read(clips[0].order[:1]).shape[1:]
-    path.parent.mkdir(parents=True, exist_ok=True)
     starts = set(np.cumsum([0, *(len(clip) for clip in clips)]).tolist())
     fps = clips[0].fps
     times = None if fps == round(fps) else np.arange(sum(map(len, clips))) / fps
@@ -319,9 +315,7 @@ def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, i
 
 
 def _write_json(path: Path, content: WrittenRow) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(content, indent=4, allow_nan=False) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(content, indent=4, allow_nan=False) + "\n")
 
 
 LEROBOT = Writer(

@@ -14,6 +14,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
+from rewardlab.core.storage import write_file
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
@@ -67,7 +68,6 @@ def leaderboard(
         rewardlab leaderboard runs/pocket runs/gpt --out site --allow-code
         rewardlab leaderboard submissions/* --check
     """
-    from rewardlab.reporting.page import write_page
     from rewardlab.reporting.run_page import environment, render_page
 
     places, folder = several(runs), Path(out)
@@ -77,15 +77,15 @@ def leaderboard(
     for number_of_run, submitted in enumerate(map(valid_submitted, places), start=1):
         run = submitted.run
         summary, page = load_summary(run), f"{_slug(submitted.place.resolve().name)}-{number_of_run}.html"
-        write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
+        write_file(folder / page, render_page([run], [summary], allow_code=allow_code))
         entries += entries_of(run, summary, page, submitted.submission)
     entries = with_model_pages(entries)
     tables = leaderboard_tables(entries)
     template = environment().get_template("leaderboard_model.html")
     for own in model_pages(entries, tables):
-        write_page(folder / own.page, template.render(own=own))
+        write_file(folder / own.page, template.render(own=own))
     html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
-    return write_page(folder / "index.html", html)
+    return write_file(folder / "index.html", html)
 
 
 def _slug(name: str) -> str:

@@ -13,7 +13,7 @@ import torch
 from rewardlab.core.errors import ModelError, RunError, SimulatorError
 from rewardlab.core.records import read_json
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, clone_policy, collect_demonstrations
 from rewardlab.rl.dsrl import SteeredPolicy
 from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun
@@ -33,7 +33,6 @@ def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
     torch.set_num_threads(1)
     demonstrations = collect_demonstrations(task, plan.demonstrations, plan.control, plan.seed)
     policy = clone_policy(demonstrations, plan.policy, plan.seed)
-    folder.policy(task).parent.mkdir(parents=True, exist_ok=True)
     policy.save(folder.policy(task))
     simulators = open_simulators(task, plan.schedule.simulators)
     steered = SteeredPolicy(policy, "dsrl", plan.sac, plan.control, 1)
@@ -43,8 +42,7 @@ def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
         "success": float(np.mean([episode.success for episode in episodes])),
         "demonstrations": demonstrations.successes / demonstrations.episodes,
     }
-    with atomic_write(folder.policy_facts(task)) as partial:
-        partial.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    write_file(folder.policy_facts(task), json.dumps(facts) + "\n")
 
 
 def read_policy_facts(path: Path) -> tuple[float, float]:
