@@ -220,21 +220,8 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     (part,) = first.parts()
     part.unlink()
     first.append(before.rows()[:20])  # as if it had been killed
-    assert (
-        main(
-            [
-                "bench",
-                recorded,
-                str(benchmark_data),
-                "--out",
-                str(tmp_path / "run"),
-                "--no-duplicates",
-                "--engine",
-                "local",
-            ]
-        )
-        == 0
-    )
+    flags = ["--out", str(tmp_path / "run"), "--no-duplicates", "--engine", "local"]
+    assert main(["bench", recorded, str(benchmark_data), *flags]) == 0
     again = Run(tmp_path / "run").trials()
     assert again.arrow.drop_columns(["seconds"]).equals(before.arrow.drop_columns(["seconds"]))
     kept = {t.id: t.seconds for t in again.rows()}

@@ -143,18 +143,8 @@ def untimed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def kill_at_step_2(plan: VlmSettings) -> None:
     """Train in a process of its own, and kill it."""
     words = [plan.model, *plan.data, "--out", str(plan.out), "--lr", "2e-3", "--epochs", str(EPOCHS)]
-    words += [
-        "--eval-every",
-        "1",
-        "--frames",
-        "uniform:4",
-        "--holdout",
-        "0.25",
-        "--workers",
-        "0",
-        "--micro-batch-size",
-        "8",
-    ]
+    words += ["--eval-every", "1", "--frames", "uniform:4", "--holdout", "0.25"]
+    words += ["--workers", "0", "--micro-batch-size", "8"]
     command = [sys.executable, "-m", "rewardlab", "train", "vlm", *words]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -588,38 +578,11 @@ def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], d
     one, start = weights(plan.out), weights(bases("llava"))
     assert max(float((one[name] - start[name]).abs().max()) for name in one) > 1e-3
     (tmp_path / "both.py").write_text(_BOTH_WAYS)
-    settings = {
-        "lr": plan.lr,
-        "epochs": 2,
-        "micro-batch-size": 2,
-        "eval-every": 1,
-        "frames": "uniform:4",
-        "holdout": 0.25,
-    }
-    flags = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    launch = [
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        str(tmp_path / "both.py"),
-        str(tmp_path),
-    ]
+    flags = f"--lr {plan.lr} --epochs 2 --micro-batch-size 2 --eval-every 1 --frames uniform:4 --holdout 0.25".split()
+    flags += ["--workers", "0", "--device", "cpu"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            *launch,
-            "train",
-            "vlm",
-            plan.model,
-            str(data),
-            *flags,
-            "--workers",
-            "0",
-            "--device",
-            "cpu",
-        ],
+        [*launch, str(tmp_path / "both.py"), str(tmp_path), "train", "vlm", plan.model, str(data), *flags],
         capture_output=True,
         text=True,
         check=False,
@@ -701,18 +664,8 @@ def test_several_mixtures_are_one_command_and_one_table(
     bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "vlm", str(bases("llava")), str(data), "--out", str(tmp_path / "table"), "--frames", "uniform:4"]
-    words += [
-        "--mixture",
-        "no-negatives,perturbed",
-        "--epochs",
-        "1",
-        "--holdout",
-        "0.25",
-        "--workers",
-        "0",
-        "--micro-batch-size",
-        "16",
-    ]
+    words += ["--mixture", "no-negatives,perturbed", "--epochs", "1", "--holdout", "0.25"]
+    words += ["--workers", "0", "--micro-batch-size", "16"]
     assert main(words) == 0
     shown = capsys.readouterr()
     assert [line.rsplit("/", 1)[1] for line in shown.out.splitlines()] == ["no-negatives-seed0", "perturbed-seed0"]
