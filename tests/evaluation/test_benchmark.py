@@ -105,9 +105,7 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
         assert found[way]["micro"]["value"] == pytest.approx(mean(every))
         subsets = {name: row["value"] for name, row in found[way]["subsets"].items() if row["value"] is not None}
         assert subsets == pytest.approx({name: mean(part) for name, part in errors.items()})
-    assert found["counts"] == {
-        **{"asked": 8, "scored": 2, "texts": 7, "unread": 5, "unread_by_helm": 1, "missing": 1},
-    }
+    assert found["counts"] == {**{"asked": 8, "scored": 2, "texts": 7, "unread": 5, "unread_by_helm": 1, "missing": 1}}
     assert (found["helm"]["macro"]["scored"], found["helm"]["macro"]["asked"]) == (7, 8)  # the missing one was asked
     assert (found["strict"]["macro"]["scored"], found["strict"]["macro"]["asked"]) == (2, 8)
     said = capsys.readouterr().out

@@ -36,19 +36,8 @@ from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training import vlm
 from rewardlab.training.lora import loaded_peft
-from rewardlab.training.optimizer import (
-    MasterAdamW,
-    OptimizerConfig,
-    learning_rate,
-)
-from rewardlab.training.vlm import (
-    MIXTURES,
-    RECIPES,
-    VlmSettings,
-    lacking,
-    train_vlm,
-    vlm_settings,
-)
+from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
+from rewardlab.training.vlm import MIXTURES, RECIPES, VlmSettings, lacking, train_vlm, vlm_settings
 from rewardlab.training.vlm.base_model import load_base, name_base
 from rewardlab.training.vlm.batches import BatchOrder, Clips, Pass, clip_features, collate
 from rewardlab.training.vlm.examples import (
@@ -60,10 +49,7 @@ from rewardlab.training.vlm.examples import (
     training_perturbations,
     validation_examples,
 )
-from rewardlab.training.vlm.network import (
-    TrainedParts,
-    answer_losses,
-)
+from rewardlab.training.vlm.network import TrainedParts, answer_losses
 from rewardlab.training.vlm.train import optimizer_config
 from tests.conftest import moving_square, write_rows
 from tests.models import tiny_vlms
@@ -702,11 +688,7 @@ def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path
         (replace(good, model=str(tmp_path / "none")), PlanError, "there is no folder"),
         (replace(good, model=f"hf:{llava}?answer=generate"), PlanError, "leave out answer=generate"),
         (replace(good, data=(str(tmp_path / "none"),)), DataError, "no dataset at"),
-        (
-            replace(good, lr=1e30, out=tmp_path / "nan", dtype="float32"),
-            ModelError,
-            "not a number at step|not finite",
-        ),
+        (replace(good, lr=1e30, out=tmp_path / "nan", dtype="float32"), ModelError, "not a number at step|not finite"),
     ):
         with pytest.raises(kind, match=said):
             train_vlm(**vars(plan))

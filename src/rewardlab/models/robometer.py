@@ -21,15 +21,7 @@ from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.backends.openai import (
-    Concurrency,
-    Deadline,
-    KeyEnv,
-    Retries,
-    Timeout,
-    check_requests,
-    read_key,
-)
+from rewardlab.models.backends.openai import Concurrency, Deadline, KeyEnv, Retries, Timeout, check_requests, read_key
 from rewardlab.models.contract import (
     CONNECT_SECONDS,
     ModelEntry,
@@ -238,7 +230,5 @@ def _name(string: ModelString) -> NamedModel:
 
 
 ROBOMETER = ModelEntry(
-    "a model held by a server that speaks Robometer's protocol; robometer:http://host:8000",
-    _name,
-    (RobometerOptions,),
+    "a model held by a server that speaks Robometer's protocol; robometer:http://host:8000", _name, (RobometerOptions,)
 )

@@ -100,5 +100,5 @@ SIMULATED = {
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
         _name,
         sees_truth=True,
-    ),
+    )
 }

@@ -39,12 +39,7 @@ from rewardlab.models import MODELS
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
 from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
-from rewardlab.reporting.submissions import (
-    Submission,
-    stated_training,
-    training_sentences,
-    valid_submitted,
-)
+from rewardlab.reporting.submissions import Submission, stated_training, training_sentences, valid_submitted
 
 Numbers = NDArray[np.float64]
 _FACTS = ("task", "video", "subset")  # of an episode, the same for every model

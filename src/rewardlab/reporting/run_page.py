@@ -10,13 +10,7 @@ from jinja2 import Environment
 
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run
-from rewardlab.core.summary import (
-    CalibrationErrors,
-    Measurement,
-    Summary,
-    join_summaries,
-    rename_models,
-)
+from rewardlab.core.summary import CalibrationErrors, Measurement, Summary, join_summaries, rename_models
 from rewardlab.core.trial import CLEAN, MIDWAY
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (

@@ -139,10 +139,7 @@ class RunsPage:
         row |= {"state": state_of(entry), "kind": record.kind, "data": record.settings.data, "models": models}
         row |= {"date": format_date(record.created), "created": record.created, "episodes": record.episodes}
         row |= {"trials": min(entry.trials, record.trials), "planned": record.trials}
-        return row | {
-            "data_digest": record.plan.data_digest,
-            "note": _ATTACK_NOTE if record.kind == "attack" else "",
-        }
+        return row | {"data_digest": record.plan.data_digest, "note": _ATTACK_NOTE if record.kind == "attack" else ""}
 
     def _outside(self, run: Run) -> str:
         """Say which file of a run leads out of the folder; nothing where none does."""

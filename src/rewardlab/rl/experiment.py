@@ -130,12 +130,7 @@ def _fail(folder: StudyFolder, run: TrainingRun, reason: str) -> TrainingRunResu
 
 
 def _results(
-    plan: RlPlan,
-    folder: StudyFolder,
-    command: str,
-    offline: tuple[OfflineMeasures, ...],
-    seconds: float,
-    workers: int,
+    plan: RlPlan, folder: StudyFolder, command: str, offline: tuple[OfflineMeasures, ...], seconds: float, workers: int
 ) -> RlResults:
     cloned = [task for task in plan.tasks if folder.policy_facts(task).exists()]
     facts = {task: read_policy_facts(folder.policy_facts(task)) for task in cloned}

@@ -44,8 +44,7 @@ class FailureCauses:
 
     vlm: VisionLanguageModel
     answer: Annotated[
-        Literal["logits", "generate"],
-        Help("logits: probabilities of the levels and causes; generate: what it writes"),
+        Literal["logits", "generate"], Help("logits: probabilities of the levels and causes; generate: what it writes")
     ] = "generate"
     tokens: Annotated[int, Help("most tokens it may write to either question")] = 128
 

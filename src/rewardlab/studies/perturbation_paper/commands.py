@@ -20,12 +20,7 @@ from rewardlab.evaluation.findings import REFERENCE
 from rewardlab.reporting.report import write_figures, write_report
 from rewardlab.studies.perturbation_paper.claims import NOT_JUDGED, claims_page, paper_claims
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
-from rewardlab.studies.perturbation_paper.fit_and_power import (
-    SampleSize,
-    fit_models,
-    read_table,
-    required_sample_sizes,
-)
+from rewardlab.studies.perturbation_paper.fit_and_power import SampleSize, fit_models, read_table, required_sample_sizes
 from rewardlab.studies.perturbation_paper.measured import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured_tables import number_files
 from rewardlab.studies.perturbation_paper.paper import CATEGORIES, ROLES
