@@ -96,7 +96,7 @@ class RankInterval:
     episodes: int
 
 
-def rank_intervals(tables: Sequence[TrialTable], draws: int, seed: int = 0) -> list[RankInterval | None]:
+def rank_intervals(tables: Sequence[TrialTable], draws: int) -> list[RankInterval | None]:
     """Return, per table of one model's trials, its rank by mean error over subsets, on the episodes that all answered.
 
     None where there is nothing to rank: fewer than two models, or no common episode.
@@ -109,19 +109,19 @@ def rank_intervals(tables: Sequence[TrialTable], draws: int, seed: int = 0) -> l
     common = sorted(set.intersection(*map(set, errors))) if len(errors) > 1 else []
     if not common:
         return [None] * len(tables)
-    drawn = _drawn_errors(tables[0], common, np.array([[own[name] for name in common] for own in errors]), draws, seed)
+    drawn = _drawn_errors(tables[0], common, np.array([[own[name] for name in common] for own in errors]), draws)
     ranks = 1 + (drawn[None, :, :] < drawn[:, None, :]).sum(axis=1)  # models with a lower error come before
     low, high = np.quantile(ranks, (0.025, 0.975), axis=1, method="nearest")
     return [RankInterval(int(a), int(b), len(common)) for a, b in zip(low, high, strict=True)]
 
 
-def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, draws: int, seed: int) -> Numbers:
+def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, draws: int) -> Numbers:
     """Return the mean over subsets of the mean error, by model and draw; in a draw, over the subsets that are in it."""
     place = {name: row for row, name in enumerate(first.text("episode"))}
     facts = first.take(np.array([place[name] for name in episodes], dtype=np.int64))
     task, video, subset = (np.unique(facts.text(c).astype(str), return_inverse=True)[1] for c in _FACTS)
     cluster, subsets = cluster_codes(task.astype(np.int64), video.astype(np.int64)), int(subset.max()) + 1
-    drawn = draw_clusters(int(cluster.max()) + 1, draws, seed)
+    drawn = draw_clusters(int(cluster.max()) + 1, draws, 0)
     found = []
     for own in errors:
         ratios = drawn.ratios(*condition_sums(own, cluster, subset.astype(np.int64), subsets, drawn.clusters))
