@@ -93,19 +93,19 @@ def locked(folder: Path) -> Iterator[None]:
             if named is not None and not _is_alive(int(named[1])):  # left behind by a process that has ended
                 with suppress(OSError):
                     path.unlink()
-        _HELD.add(folder.resolve())
+        _LOCKED.add(folder.resolve())
         try:
             yield
         finally:
-            _HELD.discard(folder.resolve())
+            _LOCKED.discard(folder.resolve())
 
 
-_HELD: set[Path] = set()  # folders that this process holds
+_LOCKED: set[Path] = set()  # folders that this process has locked
 
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a process holds a folder; the question itself takes no lock and creates no file."""
-    if folder.resolve() in _HELD:  # to open and close the file here would end this process's own lock
+    if folder.resolve() in _LOCKED:  # to open and close the file here would end this process's own lock
         return True
     try:
         import fcntl

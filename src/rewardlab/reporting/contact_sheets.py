@@ -108,6 +108,6 @@ def _written(shown: TrialReplay, point: BreakingPoint, trial: Trial, stem: Path)
     for name, clip in (("before", before), ("after", after)):
         write_file(stem.with_name(f"{stem.name}-{name}.mp4"), encode_bytes(clip.episode.frames, CLIP_FPS, crf=23))
     title = f"{point.episode}: {point.perturbation}, holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
-    told = f"{after.episode.instruction}   [true level {trial.truth_level}, scored {trial.level:.2f}]"
+    instruction = f"{after.episode.instruction}   [true level {trial.truth_level}, scored {trial.level:.2f}]"
     rows = frame_row(before.episode.frames), frame_row(after.episode.frames)
-    return [caption(title, _WIDTH, INK), rows[0], caption(told, _WIDTH, SOFT), rows[1]]
+    return [caption(title, _WIDTH, INK), rows[0], caption(instruction, _WIDTH, SOFT), rows[1]]
