@@ -26,7 +26,7 @@ from rewardlab.core.run_files import (
     read_part,
     run_record,
 )
-from rewardlab.core.storage import ObjectStore, store_address, working_copy, writable, write_file
+from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable, write_file
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
@@ -210,7 +210,8 @@ class Run:
     def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
         data = encode_part(table, self.record.plan_digest)
         path = self.folder / "trials" / part_name(kind, data)
-        write_file(path, data)
+        with atomic_write(path) as partial:  # of a folder that is there: where somebody removed it, this fails
+            partial.write_bytes(data)
         if self.store is not None:
             self.store.write(f"trials/{path.name}", data)
         return path
@@ -223,7 +224,8 @@ class Run:
     def save(self, name: str, content: Mapping[str, Any]) -> None:
         """Write a JSON file of the run in one step, with the checksum of its content."""
         text = json.dumps(checksummed(content), indent=2, sort_keys=True, allow_nan=False) + "\n"
-        write_file(self.folder / name, text)
+        with atomic_write(self.folder / name) as partial:
+            partial.write_text(text, encoding="utf-8")
         if self.store is not None:
             self.store.write(name, text.encode())
 

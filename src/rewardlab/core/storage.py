@@ -38,13 +38,9 @@ def writable(path: Path) -> Iterator[None]:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash.
-
-    The folder is made where it is missing.
-    """
+    """Give a temporary path beside `path` and rename it when done: readers never see half a file, nor does a crash."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             partial.unlink(missing_ok=True)  # what is there may be a link to another file
             yield partial
@@ -57,7 +53,9 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
 
 def write_file(path: Path, content: str | bytes) -> Path:
-    """Write a file in one step, text as UTF-8, and return its path."""
+    """Write a file in one step, text as UTF-8, and return its path; its folder is made where it is missing."""
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
         partial.write_bytes(content.encode() if isinstance(content, str) else content)
     return path

@@ -61,6 +61,7 @@ class LeRobotColumns:
     def copy_texts(self, folder: Path) -> None:
         """Copy what the numbers in the columns stand for: the texts of subtasks."""
         if (self.folder / SUBTASKS).is_file() and "subtask_index" in self.features():
+            (folder / SUBTASKS).parent.mkdir(parents=True, exist_ok=True)
             write_parquet(with_plain_texts(read_table(self.folder, self.folder / SUBTASKS)), folder / SUBTASKS)
 
 

@@ -210,6 +210,7 @@ def _write_columns(path: Path, batch: Batch) -> WrittenRow:
     tables = [columns.frames(order) for columns, order in zip(known, orders, strict=True)]
     names = [name for name in known[0].features() if all(name in table.column_names for table in tables)]
     if names:
+        path.parent.mkdir(parents=True, exist_ok=True)
         whole = pa.concat_tables([table.select(names) for table in tables], promote_options="permissive")
         write_parquet(whole, path)
         known[0].copy_texts(path.parents[2])
@@ -238,6 +239,7 @@ def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
         | {name: measures[name] for name in measured}
         for row, measures in zip(rows, stats, strict=True)
     ]
+    (folder / _EPISODES).parent.mkdir(parents=True, exist_ok=True)
     write_parquet(episode_table(rows, starts, stats), folder / _EPISODES)
     write_parquet(task_table(tasks), folder / "meta" / "tasks.parquet")
     if any(row["progress"] is not None for row in rows):
@@ -253,6 +255,7 @@ def _write_rows(path: Path, columns: dict[str, Any], kept: Sequence[str], length
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     table = pa.table({name: column.astype(_NUMBERS[name]) for name, column in columns.items()})
     for name in kept:
         table = table.append_column(name, pq.read_table(path, columns=[name])[name])
@@ -269,6 +272,7 @@ def _write_video(path: Path, batch: Batch, view: int) -> tuple[tuple[int, int, i
 
     clips = [rollout.views[view].clip for rollout in batch.rollouts]
     shape = clips[0].source.read(clips[0].order[:1]).shape[1:]
+    path.parent.mkdir(parents=True, exist_ok=True)
     starts = set(np.cumsum([0, *(len(clip) for clip in clips)]).tolist())
     fps = clips[0].fps
     times = None if fps == round(fps) else np.arange(sum(map(len, clips))) / fps

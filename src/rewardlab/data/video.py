@@ -404,6 +404,7 @@ def write_video(episode: Episode, target: Path) -> None:
     """Write what an episode shows as a video, in one step."""
     from rewardlab.core.video_encoding import encode_pieces  # here: PyAV is slow to load, and reading rows needs none
 
+    target.parent.mkdir(parents=True, exist_ok=True)
     source = copied_file(episode.clip)
     with atomic_write(target) as partial:
         if source is not None:

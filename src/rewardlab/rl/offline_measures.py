@@ -67,6 +67,7 @@ def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Pa
     for reward in plan.rewards:
         values = _reward_values(plan, folder, reward, episodes, watched)
         trials += [_trial(reward, *each, clips.condition) for each in zip(clean, values, strict=True)]
+    folder.offline.mkdir(parents=True, exist_ok=True)
     with atomic_write(path) as partial:
         pq.write_table(to_arrow(trials), partial)
     return path

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.settings import Budget, Execution, FramePolicyText, Help, Scoring
-from rewardlab.core.storage import locked, store_address, write_parquet
+from rewardlab.core.storage import locked, store_address, writable, write_parquet
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
@@ -71,6 +71,8 @@ def relabel(
     reasons = [trial.reason or "the model gives no progress" for trial in trials if trial.progress is None]
     if len(reasons) == len(episodes):
         raise ModelError(f"{name} gave no progress for any episode; the first reason: {reasons[0]}")
+    with writable(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
     write_parquet(progress_table([(len(curve), curve.tolist()) for curve in curves], name), out)
     return Relabelled(out, len(episodes), sum(map(len, curves)), len(reasons), reasons[0] if reasons else "")
 

@@ -140,6 +140,7 @@ def keep_clip(episode: PolicyEpisode, folder: Path, name: str) -> str:
     """Write the video of an episode and return the name of its file."""
     steps = _steps(episode.trajectory, _CLIP_FRAMES)
     frames = render_rollout(episode.trajectory, list(steps), _CLIP_VIEW, tiled=True)
+    folder.mkdir(parents=True, exist_ok=True)
     with atomic_write(folder / f"{name}.mp4") as partial:
         encode(frames, partial, _CLIP_FPS, crf=26)
     return f"{name}.mp4"

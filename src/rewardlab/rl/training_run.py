@@ -33,6 +33,7 @@ def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
     torch.set_num_threads(1)
     demonstrations = collect_demonstrations(task, plan.demonstrations, plan.control, plan.seed)
     policy = clone_policy(demonstrations, plan.policy, plan.seed)
+    folder.policy(task).parent.mkdir(parents=True, exist_ok=True)
     policy.save(folder.policy(task))
     simulators = open_simulators(task, plan.schedule.simulators)
     steered = SteeredPolicy(policy, "dsrl", plan.sac, plan.control, 1)
