@@ -35,22 +35,10 @@ ROWS = (
 
 # Begun first, so that no process is left with one of them at the end while the others have nothing to do.
 LONGEST = (
-    "test_engines.py",
-    "test_vlm.py",
-    "test_stress.py",
-    "test_pocket.py",
-    "test_measured_study.py",
-    "test_rl_run.py",
-    "test_objective_training.py",
-    "test_killed_workers.py",
-    "test_page.py",
-    "test_pocket_int8.py",
-    "test_hf.py",
-    "test_strangers_runs.py",
-    "test_attack.py",
-    "test_hostile_servers.py",
-    "test_collect.py",
-    "test_memory.py",
+    *("test_engines.py", "test_vlm.py", "test_stress.py", "test_pocket.py", "test_measured_study.py"),
+    *("test_rl_run.py", "test_objective_training.py", "test_killed_workers.py", "test_page.py", "test_pocket_int8.py"),
+    *("test_hf.py", "test_strangers_runs.py", "test_attack.py", "test_hostile_servers.py"),
+    *("test_collect.py", "test_memory.py"),
 )
 
 

@@ -1,14 +1,14 @@
 """An S3 server on loopback, in memory: as much of the protocol as Arrow's client speaks, multipart uploads included."""
 
 import re
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from hashlib import md5
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+from tests.models.loopback import LoopbackHandler, serving
 
 
 @dataclass
@@ -33,12 +33,8 @@ class Objects:
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}{folders}</ListBucketResult>"
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
+class Handler(LoopbackHandler):
     objects: Objects
-
-    def log_message(self, *args: object) -> None:
-        """Say nothing."""
 
     @property
     def key(self) -> str:
@@ -48,21 +44,12 @@ class Handler(BaseHTTPRequestHandler):
     def query(self) -> dict[str, str]:
         return {k: v[0] for k, v in parse_qs(urlsplit(self.path).query, keep_blank_values=True).items()}
 
-    def answer(self, status: int, body: bytes = b"", **headers: str) -> None:
-        self.send_response(status)
-        for name, value in headers.items():
-            self.send_header(name.replace("_", "-"), value)
-        if "Content_Length" not in headers:
-            self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
     def missing(self) -> None:
-        self.answer(404, b"" if self.command == "HEAD" else b"<Error><Code>NoSuchKey</Code></Error>")
+        self.send(404, b"<Error><Code>NoSuchKey</Code></Error>")
 
     def body(self) -> bytes:
         chunked = self.headers.get("Transfer-Encoding") == "chunked"
-        data = b"".join(self.chunks()) if chunked else self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        data = b"".join(self.chunks()) if chunked else super().body()
         if "aws-chunked" not in self.headers.get("Content-Encoding", ""):
             return data
         found = b""
@@ -79,54 +66,54 @@ class Handler(BaseHTTPRequestHandler):
     def do_HEAD(self) -> None:
         bucket_exists = "/" not in self.key.strip("/")
         if bucket_exists:
-            return self.answer(200)
+            return self.send(200)
         if self.key not in self.objects.stored:
             return self.missing()
         data = self.objects.stored[self.key]
-        return self.answer(200, Content_Length=str(len(data)), ETag=_etag(data), Last_Modified=_DATE)
+        return self.send(200, data, ETag=_etag(data), Last_Modified=_DATE)
 
     def do_GET(self) -> None:
         if "list-type" in self.query:
             bucket, asked = self.key.strip("/"), self.query
             text = self.objects.listing(bucket, asked.get("prefix", ""), asked.get("delimiter", ""))
-            return self.answer(200, text.encode(), Content_Type="application/xml")
+            return self.send(200, text.encode(), Content_Type="application/xml")
         if self.key not in self.objects.stored:
             return self.missing()
         data = self.objects.stored[self.key]
         first, _, last = self.headers.get("Range", "bytes=0-").removeprefix("bytes=").partition("-")
         part = data[int(first) : int(last) + 1 if last else None]
-        return self.answer(206 if "Range" in self.headers else 200, part, ETag=_etag(data), Last_Modified=_DATE)
+        return self.send(206 if "Range" in self.headers else 200, part, ETag=_etag(data), Last_Modified=_DATE)
 
     def do_PUT(self) -> None:
         data = self.body()
         if self.objects.full:
-            return self.answer(507, b"<Error><Code>InsufficientStorage</Code><Message>no room left</Message></Error>")
+            return self.send(507, b"<Error><Code>InsufficientStorage</Code><Message>no room left</Message></Error>")
         if "uploadId" in self.query:
             self.objects.uploads[self.query["uploadId"]][int(self.query["partNumber"])] = data
         else:
             self.objects.stored[self.key] = data
             self.objects.writes.append(self.key)
-        return self.answer(200, ETag=_etag(data))
+        return self.send(200, ETag=_etag(data))
 
     def do_POST(self) -> None:
         self.body()
         if self.objects.full:
-            return self.answer(507, b"<Error><Code>InsufficientStorage</Code><Message>no room left</Message></Error>")
+            return self.send(507, b"<Error><Code>InsufficientStorage</Code><Message>no room left</Message></Error>")
         if "uploads" in self.query:
             name = f"upload-{len(self.objects.uploads)}"
             self.objects.uploads[name] = {}
             text = f"<InitiateMultipartUploadResult><UploadId>{name}</UploadId></InitiateMultipartUploadResult>"
-            return self.answer(200, text.encode())
+            return self.send(200, text.encode())
         if "uploadId" in self.query:
             parts = self.objects.uploads.pop(self.query["uploadId"])
             self.objects.stored[self.key] = b"".join(parts[number] for number in sorted(parts))
             self.objects.writes.append(self.key)
-            return self.answer(200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
-        return self.answer(400)
+            return self.send(200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>")
+        return self.send(400)
 
     def do_DELETE(self) -> None:
         self.objects.stored.pop(self.key, None)
-        self.answer(204)
+        self.send(204)
 
 
 _DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
@@ -140,13 +127,5 @@ def _etag(data: bytes) -> str:
 def s3_server() -> Iterator[tuple[str, Objects]]:
     """Give the address of a running server and what it holds."""
     objects = Objects()
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Bound", (Handler,), {"objects": objects}))
-    server.daemon_threads = True
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", objects
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving(type("Bound", (Handler,), {"objects": objects})) as url:
+        yield url, objects

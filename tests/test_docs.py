@@ -183,8 +183,7 @@ def test_the_search_finds_a_page_from_disk(built: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "code"),
-    [("[b](b.md#there)", 0), ("[b](b.md#nowhere)", 1), ("[c](c.md)", 1), ("![picture](none.png)", 1)],
+    ("text", "code"), [("[b](b.md#there)", 0), ("[b](b.md#nowhere)", 1), ("[c](c.md)", 1), ("![picture](none.png)", 1)]
 )
 def test_a_broken_link_fails_the_build(tmp_path: Path, text: str, code: int) -> None:
     pytest.importorskip("zensical", reason="needs the dependency group docs")

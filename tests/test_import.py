@@ -4,22 +4,8 @@ import sys
 import rewardlab
 
 HEAVY = (
-    "torch",
-    "transformers",
-    "cv2",
-    "av",
-    "pyarrow",
-    "scipy",
-    "numba",
-    "rich",
-    "jinja2",
-    "ray",
-    "mujoco",
-    "gymnasium",
-    "fastapi",
-    "matplotlib",
-    "onnxruntime",
-    "httpx2",
+    *("torch", "transformers", "cv2", "av", "pyarrow", "scipy", "numba", "rich", "jinja2", "ray", "mujoco"),
+    *("gymnasium", "fastapi", "matplotlib", "onnxruntime", "httpx2"),
 )
 
 

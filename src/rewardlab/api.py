@@ -210,8 +210,7 @@ def collect(
     simulator: Annotated[str, Help("the simulator: metaworld, or tabletop for procedural scenes")] = "metaworld",
     *,
     tasks: Annotated[
-        Names,
-        Help("tasks such as drawer-open, or chains; in tabletop verbs such as put-in; or all", metavar="TASK"),
+        Names, Help("tasks such as drawer-open, or chains; in tabletop verbs such as put-in; or all", metavar="TASK")
     ] = ("all",),
     episodes: Annotated[int, Help("episodes per task")] = 10,
     quality: Annotated[Names, Help("ways of doing the task such as expert or drops, or all", metavar="NAME")] = (

@@ -547,9 +547,7 @@ GROUPS: dict[str, dict[str, Command]] = {
             "reporting.report:report", "write the page of one run or several", _printer("report", "writing the report")
         ),
         "leaderboard": Command(
-            "reporting.leaderboard:leaderboard",
-            "rank models of many runs on a static site",
-            show_leaderboard,
+            "reporting.leaderboard:leaderboard", "rank models of many runs on a static site", show_leaderboard
         ),
         "view": Command("serving.view:view", "browse and compare all runs of a folder, live", show_view),
     },

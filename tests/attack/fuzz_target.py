@@ -14,20 +14,10 @@ import atheris
 with atheris.instrument_imports(include=["rewardlab.core.records", "rewardlab.data"]):
     from rewardlab.core.errors import DataError
     from rewardlab.core.records import parse_json
-    from rewardlab.data.roboreward_rows import (
-        fps_of,
-        instruction_of,
-        parse_row,
-    )
-    from rewardlab.data.roboreward_rows import (
-        label_of as truth_of,
-    )
-    from rewardlab.data.roboreward_rows import (
-        provenance_of as origin_of,
-    )
-    from rewardlab.data.roboreward_rows import (
-        sim_state_of as world_of,
-    )
+    from rewardlab.data.roboreward_rows import fps_of, instruction_of, parse_row
+    from rewardlab.data.roboreward_rows import label_of as truth_of
+    from rewardlab.data.roboreward_rows import provenance_of as origin_of
+    from rewardlab.data.roboreward_rows import sim_state_of as world_of
     from rewardlab.data.safe_video import require_sane_tables
 
 

@@ -4,10 +4,8 @@ import os
 import socket
 import subprocess
 import sys
-import threading
 from base64 import b64encode
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from rewardlab.data.roboreward import read_folder
 from rewardlab.data.video import VideoFile
 from tests.attack.hostile_files import EMPTY_PLAYLIST, small_mp4
 from tests.conftest import moving_square, write_rows
+from tests.models.loopback import LoopbackHandler, serving
 
 
 def row(name: str, **more: object) -> dict[str, object]:
@@ -160,21 +159,14 @@ def requests() -> Iterator[list[str]]:
     """Paths that a server on this machine is asked for; the first is its address."""
     asked: list[str] = []
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
             asked.append(self.path)
             self.send_error(404)
 
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        asked.append(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with serving(Handler) as url:
+        asked.append(url)
         yield asked
-        server.shutdown()
-        thread.join()
 
 
 def with_external_media(data: bytes, url: str) -> bytes:

@@ -19,7 +19,7 @@ from rewardlab.models.remote import Health, pack_answers, pack_health, unpack_an
 from tests.attack.hostile_http import ENDLESS, NO_JSON, Attack, answer, endless, raw
 from tests.attack.peak_memory import run_measured
 from tests.conftest import moving_square
-from tests.models.loopback import Call, chat_server, serving
+from tests.models.loopback import Call, LoopbackHandler, chat_server, serving
 from tests.narrowing import as_failure, as_scores
 
 PEAK_MB = 800
@@ -58,23 +58,17 @@ class Asked(Counter[str]):
 def hostile(choose: Callable[[str], Attack], asked: Asked | None = None) -> Iterator[str]:
     """Serve an attack for each request, chosen by its task or by its path."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
             self.react(self.path.strip("/"))
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            self.react(body.decode("utf-8", "replace").rpartition("Task: ")[2].partition('"')[0])
+            self.react(self.body().decode("utf-8", "replace").rpartition("Task: ")[2].partition('"')[0])
 
         def react(self, key: str) -> None:
             if asked is not None:
                 asked[key] += 1
             choose(key)(self)
-
-        def log_message(self, *words: object) -> None:
-            pass
 
     with serving(Handler) as url:
         yield url

@@ -84,8 +84,7 @@ def failed(run: Run) -> list[Trial]:
 
 
 @pytest.mark.parametrize(
-    ("model", "perturbation"),
-    [("Victim", "mirror"), ("Suicide", "mirror"), ("Loader", "mirror"), ("Victim", "struck")],
+    ("model", "perturbation"), [("Victim", "mirror"), ("Suicide", "mirror"), ("Loader", "mirror"), ("Victim", "struck")]
 )
 def test_a_worker_that_is_killed_costs_nothing(
     tiny_data: Path, tmp_path: Path, armed: Path, model: str, perturbation: str

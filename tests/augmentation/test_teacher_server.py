@@ -176,19 +176,8 @@ def test_a_killed_run_goes_on_without_asking_twice(demos: Path, tmp_path: Path, 
 
     with chat_server(kill_at) as server:
         model = server.model("retries=0&concurrency=1")
-        words = [
-            "data",
-            "augment",
-            str(demos),
-            "--out",
-            str(tmp_path / "out"),
-            "--stage",
-            "counterfactual",
-            "-q",
-            "--engine",
-            "local",
-        ]
-        words += ["--vision", model, "--text", model]
+        words = ["data", "augment", str(demos), "--out", str(tmp_path / "out"), "--vision", model, "--text", model]
+        words += ["--stage", "counterfactual", "-q", "--engine", "local"]
         process.append(subprocess.Popen([sys.executable, "-m", "rewardlab", *words], stderr=subprocess.DEVNULL))
         running = process[0]
         assert running.wait(120) == -signal.SIGKILL and not (tmp_path / "out" / "metadata.jsonl").exists()

@@ -113,10 +113,7 @@ def test_exact_copies_are_told_from_the_same_video_under_another_instruction(tmp
     episodes = open_dataset(str(written(tmp_path / "data"))).episodes
     copies = find_duplicates(episodes, None, tmp_path, ordered_map=map)["copies"]
     found = {c["episode"]: (c["other"], c["kind"], c["distance"], c["same_instruction"]) for c in copies}
-    assert found == {
-        "arm/2.mp4": ("arm/0.mp4", "exact", 0.0, True),
-        "arm/3.mp4": ("arm/0.mp4", "exact", 0.0, False),
-    }
+    assert found == {"arm/2.mp4": ("arm/0.mp4", "exact", 0.0, True), "arm/3.mp4": ("arm/0.mp4", "exact", 0.0, False)}
     assert episodes_to_leave_out(copies) == {"arm/2.mp4"}
 
 

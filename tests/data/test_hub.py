@@ -5,9 +5,7 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,61 +15,44 @@ from rewardlab.core.video_encoding import encode
 from rewardlab.data import choose_split, open_dataset
 from tests.conftest import moving_square, write_rows
 from tests.data.lerobot_writer import write_v3
+from tests.models.loopback import LoopbackHandler, serving
 
 pytest.importorskip("huggingface_hub")
 COMMIT = "a" * 40
 
 
-class Hub(BaseHTTPRequestHandler):
+class Hub(LoopbackHandler):
     """The files of `folder` as the dataset lab/toys."""
 
     folder: Path
 
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
     def do_GET(self) -> None:
-        self.answer(with_body=True)
-
-    def answer(self, *, with_body: bool) -> None:
         path = self.path.partition("?")[0]
         files = sorted(each.relative_to(self.folder).as_posix() for each in self.folder.rglob("*") if each.is_file())
         name = path.removeprefix(f"/datasets/lab/toys/resolve/{COMMIT}/")
         if path.startswith("/api/datasets/lab/toys/tree/"):
             listed = [{"type": "file", "path": each, "size": 1, "oid": "b" * 40} for each in files]
-            self.send(json.dumps(listed).encode(), with_body)
+            self.send_file(json.dumps(listed).encode())
         elif path.startswith("/api/datasets/lab/toys"):
             about = {"id": "lab/toys", "sha": COMMIT, "siblings": [{"rfilename": each} for each in files]}
-            self.send(json.dumps(about).encode(), with_body)
+            self.send_file(json.dumps(about).encode())
         elif name in files:
-            self.send((self.folder / name).read_bytes(), with_body)
+            self.send_file((self.folder / name).read_bytes())
         else:
             self.send_error(404)
 
-    def send(self, data: bytes, with_body: bool) -> None:
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(data)))
-        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.end_headers()
-        if with_body:
-            self.wfile.write(data)
+    do_HEAD = do_GET
 
-    def log_message(self, *words: object) -> None:
-        pass
+    def send_file(self, data: bytes) -> None:
+        self.send(200, data, etag=f'"{hashlib.sha256(data).hexdigest()}"', x_repo_commit=COMMIT)
 
 
 @pytest.fixture
 def hub(tmp_path: Path) -> Iterator[tuple[Path, str]]:
     (tmp_path / "files").mkdir()
     handler = type("OneHub", (Hub,), {"folder": tmp_path / "files"})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    yield tmp_path / "files", f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with serving(handler) as url:
+        yield tmp_path / "files", url
 
 
 EPISODES = (

@@ -264,16 +264,8 @@ def test_a_model_in_a_process_of_its_own_gets_the_views(
     levels = {}
     for name, model in (("apart", "viewlab:Wrist"), ("here", Reader())):
         execution = replace(IN_PROCESS, engine="processes" if name == "apart" else "local", workers=1)
-        plan = stress_plan(
-            model,
-            filmed_twice,
-            "pixelate",
-            (4,),
-            out=tmp_path / name,
-            execution=execution,
-            controls=False,
-            scoring=Scoring(),
-        )
+        chosen = dict(out=tmp_path / name, execution=execution, controls=False, scoring=Scoring())
+        plan = stress_plan(model, filmed_twice, "pixelate", (4,), **chosen)
         trials = evaluate(plan).trials()
         assert set(trials.text("status")) == {"scored"}, trials.text("reason")
         levels[name] = dict(zip(trials.text("perturbation"), trials.number("level"), strict=True))

@@ -213,20 +213,9 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
         f"return [Score(5 if e.frames.mean() >= {DARK} else 1) for e in episodes]"
     )
     environment = write_model(tmp_path, body)
-    names = ["judge.model:Judge", str(tiny_data), "--perturbations", "low_light,tilt", "--queries", "12"]
-    command = [
-        sys.executable,
-        "-m",
-        "rewardlab",
-        "attack",
-        *names,
-        "--strategy",
-        "both",
-        "--workers",
-        "1",
-        "--batch-size",
-        "1",
-    ]
+    flags = ["--perturbations", "low_light,tilt", "--queries", "12", "--strategy", "both"]
+    flags += ["--workers", "1", "--batch-size", "1"]
+    command = [sys.executable, "-m", "rewardlab", "attack", "judge.model:Judge", str(tiny_data), *flags]
     first = subprocess.Popen(
         [*command, "--out", str(tmp_path / "killed")], env=environment, stderr=subprocess.PIPE, text=True
     )

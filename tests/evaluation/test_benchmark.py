@@ -105,9 +105,7 @@ def test_recorded_answers_get_the_numbers_of_helm_and_of_the_strict_reading(
         assert found[way]["micro"]["value"] == pytest.approx(mean(every))
         subsets = {name: row["value"] for name, row in found[way]["subsets"].items() if row["value"] is not None}
         assert subsets == pytest.approx({name: mean(part) for name, part in errors.items()})
-    assert found["counts"] == {
-        **{"asked": 8, "scored": 2, "texts": 7, "unread": 5, "unread_by_helm": 1, "missing": 1},
-    }
+    assert found["counts"] == {**{"asked": 8, "scored": 2, "texts": 7, "unread": 5, "unread_by_helm": 1, "missing": 1}}
     assert (found["helm"]["macro"]["scored"], found["helm"]["macro"]["asked"]) == (7, 8)  # the missing one was asked
     assert (found["strict"]["macro"]["scored"], found["strict"]["macro"]["asked"]) == (2, 8)
     said = capsys.readouterr().out
@@ -220,21 +218,8 @@ def test_a_bench_run_goes_on_costs_nothing_again_and_has_a_page(
     (part,) = first.parts()
     part.unlink()
     first.append(before.rows()[:20])  # as if it had been killed
-    assert (
-        main(
-            [
-                "bench",
-                recorded,
-                str(benchmark_data),
-                "--out",
-                str(tmp_path / "run"),
-                "--no-duplicates",
-                "--engine",
-                "local",
-            ]
-        )
-        == 0
-    )
+    flags = ["--out", str(tmp_path / "run"), "--no-duplicates", "--engine", "local"]
+    assert main(["bench", recorded, str(benchmark_data), *flags]) == 0
     again = Run(tmp_path / "run").trials()
     assert again.arrow.drop_columns(["seconds"]).equals(before.arrow.drop_columns(["seconds"]))
     kept = {t.id: t.seconds for t in again.rows()}

@@ -168,27 +168,14 @@ def test_a_calibrated_answer_keeps_what_the_model_said() -> None:
     assert failed == Failure("no camera", "hm")
 
 
+FIT = ["fit", "calibration", "length", "sample-sim", "--engine", "local", "--frames", "fps:1", "--out"]
+
+
 @pytest.fixture(scope="module")
 def fitted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run folder of a calibration of length."""
     folder = tmp_path_factory.mktemp("fitted") / "cal"
-    assert (
-        main(
-            [
-                "fit",
-                "calibration",
-                "length",
-                "sample-sim",
-                "--out",
-                str(folder),
-                "--engine",
-                "local",
-                "--frames",
-                "fps:1",
-            ]
-        )
-        == 0
-    )
+    assert main([*FIT, str(folder)]) == 0
     return folder
 
 
@@ -198,19 +185,7 @@ def test_calibrate_writes_what_it_fitted_on_what_and_says_it(fitted: Path, capsy
     assert (record["data"], record["frames"], record["method"]) == ("sample-sim", "fps:1", "isotonic")
     assert record["data_digest"] == json.loads((fitted / "run.json").read_text())["plan"]["data_digest"]
     assert sum(record[part]["episodes"] for part in ("fit", "conformal", "held_out")) == 100
-    again = [
-        "fit",
-        "calibration",
-        "length",
-        "sample-sim",
-        "--out",
-        str(fitted),
-        "--engine",
-        "local",
-        "--frames",
-        "fps:1",
-    ]
-    assert main(again) == 0  # costs nothing: every trial is there
+    assert main([*FIT, str(fitted)]) == 0  # costs nothing: every trial is there
     said = capsys.readouterr().out
     assert "an isotonic map of its levels, fitted on" in said and f"calibrated model: length+{fitted}" in said
 

@@ -69,7 +69,7 @@ def test_a_benchmark_measures_causes_beside_the_most_common_one(
     causes = run.trials().text("truth_failure_cause")
     assert {name for name in causes if name} == {"missed_grasp", "early_end", "other"}
     benchmark = known(load_benchmark(run))
-    assert list(benchmark.told_causes)[-1] == CONSTANT
+    assert list(benchmark.named_causes)[-1] == CONSTANT
     said = " ".join(capsys.readouterr().out.split())
     assert "Why rollouts failed" in said and "macro F1" in said and "most common" in said
     page = write_report([run], tmp_path / "report.html").read_text()
@@ -81,5 +81,5 @@ def test_a_run_without_a_model_that_names_causes_has_no_table(data: Path, tmp_pa
     assert main(command) == 0
     assert not (tmp_path / "run" / "causes.json").exists()
     run = Run(tmp_path / "run")
-    assert known(load_benchmark(run)).told_causes == {}
+    assert known(load_benchmark(run)).named_causes == {}
     assert "Why rollouts failed" not in write_report([run], tmp_path / "report.html").read_text()

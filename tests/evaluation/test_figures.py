@@ -157,9 +157,7 @@ assert not any(name.partition(".")[0] == "matplotlib" for name in sys.modules)
 
 
 @pytest.mark.slow
-def test_without_matplotlib_everything_but_the_figures_is_written_and_one_sentence_says_so(
-    tmp_path: Path,
-) -> None:
+def test_without_matplotlib_everything_but_the_figures_is_written_and_one_sentence_says_so(tmp_path: Path) -> None:
     command = [sys.executable, "-c", WITHOUT, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     folders = (tmp_path / "run", tmp_path / "study")

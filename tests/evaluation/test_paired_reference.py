@@ -80,7 +80,7 @@ def test_clean_and_changed_are_compared_over_the_trials_that_have_both(tmp_path:
     lines = {line.name: line for c in severity_curves(summary) for line in c.lines if c.metric == "success_accuracy"}
     assert np.isnan(lines["shy"].clean[1]), "the line is over four trials, of which two have a clean answer"
     heat = dict(dict(model_views(summary)[0].heat)["success_accuracy"])
-    assert heat["visual"][1].held_against == "clean 1.00 to 0.50 on 2 pairs"
+    assert heat["visual"][1].reference == "clean 1.00 to 0.50 on 2 pairs"
     assert any("shy" in line and "4/8" in line for line in printed(summary, every=False).splitlines())
 
 
@@ -91,8 +91,8 @@ def test_an_accuracy_that_any_constant_reaches_is_not_green(tmp_path: Path) -> N
     held = summary.paired_reference_of("always-3", "semantic", 1, "success_accuracy")
     assert (held.blind, held.relabelled) == (1.0, 8)
     heat = dict(dict(model_views(summary)[0].heat)["success_accuracy"])
-    assert heat["semantic"][1].good is None and "constant 1.00" in heat["semantic"][1].held_against
-    assert heat["visual"][1].good is not None and "constant" not in heat["visual"][1].held_against
+    assert heat["semantic"][1].good is None and "constant 1.00" in heat["semantic"][1].reference
+    assert heat["visual"][1].good is not None and "constant" not in heat["visual"][1].reference
     assert curve_metrics(summary)[0].name == "expectation_kept"
 
 

@@ -234,13 +234,8 @@ def test_a_model_that_raises_answers_nan_or_hangs_costs_only_those_cells(
         "return answers"
     )
     write_model(tmp_path, body)
-    arguments = [
-        *command(tiny_data, tmp_path / "run", "--timeout", "1", "--workers", "1"),
-        "--perturbations",
-        "polite_filler",
-        "--severities",
-        "1",
-    ]
+    flags = ["--timeout", "1", "--workers", "1", "--perturbations", "polite_filler", "--severities", "1"]
+    arguments = command(tiny_data, tmp_path / "run", *flags)
     assert run_judge(tmp_path, arguments) == 0
     failures = {t.episode: t.reason for t in scored(Run(tmp_path / "run")) if t.status == "failed" and t.severity == 0}
     assert failures == {
@@ -264,13 +259,8 @@ def test_a_model_that_kills_its_process_costs_only_that_cell(tiny_data: Path, tm
         "return [Score(2) for e in episodes]"
     )
     write_model(tmp_path, body)
-    arguments = [
-        *command(tiny_data, tmp_path / "run", "--workers", "1"),
-        "--perturbations",
-        "polite_filler",
-        "--severities",
-        "2",
-    ]
+    flags = ["--workers", "1", "--perturbations", "polite_filler", "--severities", "2"]
+    arguments = command(tiny_data, tmp_path / "run", *flags)
     assert run_judge(tmp_path, arguments) == 0
     failed = [t for t in scored(Run(tmp_path / "run")) if t.status == "failed"]
     assert {(t.episode, t.reason) for t in failed} == {

@@ -134,15 +134,9 @@ def test_what_models_said_in_words_is_not_needed_for_any_number(tmp_path: Path) 
         (lambda content: content | {"mood": 1}, "an unknown mood"),
         (lambda content: content | {"accuracy_threshold": "high"}, "accuracy_threshold must be number, got 'high'"),
         (lambda content: content | {"counts": {}}, "counts must be a list, got {}"),
-        (
-            lambda content: content | {"counts": [content["counts"][0] | {"failed": 1.5}]},
-            r"counts\[0\].failed must",
-        ),
+        (lambda content: content | {"counts": [content["counts"][0] | {"failed": 1.5}]}, r"counts\[0\].failed must"),
         (lambda content: content | {"controls": [content["controls"][0] | {"conclusion": "wins"}]}, "got 'wins'"),
-        (
-            lambda content: content | {"drops": [content["drops"][0] | {"low": True}]},
-            r"low must be number or null",
-        ),
+        (lambda content: content | {"drops": [content["drops"][0] | {"low": True}]}, r"low must be number or null"),
     ],
 )
 def test_a_foreign_summary_is_refused_in_one_sentence_that_names_the_place(

@@ -8,13 +8,7 @@ import pytest
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics import METRICS
-from rewardlab.metrics.calibration import (
-    null_band,
-    null_quantiles,
-    ordinal_error,
-    reliability_diagram,
-    top_label_error,
-)
+from rewardlab.metrics.calibration import null_band, null_quantiles, ordinal_error, reliability_diagram, top_label_error
 from tests.metrics.handmade_trials import table, trial
 
 CERTAIN_FIVE = (0.0, 0.0, 0.0, 0.0, 1.0)

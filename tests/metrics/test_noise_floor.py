@@ -10,17 +10,17 @@ from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TrialTable, to_arrow
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.noise_floor import (
-    AskedAgain,
-    asked_again,
+    RepeatVariance,
     even_weights,
     level_noise,
+    repeat_variance,
     split_repeats,
     subset_weights,
 )
 from tests.metrics.handmade_trials import table, trial
 
 
-def asked(first: list[Trial], *again: list[Trial]) -> tuple[TrialTable, AskedAgain]:
+def asked(first: list[Trial], *again: list[Trial]) -> tuple[TrialTable, RepeatVariance]:
     """Return the trials, and what asking the same again tells of them."""
     named = [replace(one, episode=one.episode or str(place)) for place, one in enumerate(first)]
     repeats = [
@@ -29,7 +29,7 @@ def asked(first: list[Trial], *again: list[Trial]) -> tuple[TrialTable, AskedAga
         for place, one in enumerate(some)
     ]
     trials = table(named)
-    return trials, asked_again(trials, TrialTable(to_arrow(repeats)), ["m"])
+    return trials, repeat_variance(trials, TrialTable(to_arrow(repeats)), ["m"])
 
 
 def test_the_variance_is_that_of_the_answers_to_each_trial_alone() -> None:

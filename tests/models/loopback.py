@@ -1,4 +1,4 @@
-"""A chat-completions server on loopback that behaves or misbehaves as a test says, and remembers what it was asked."""
+"""Servers on loopback, and one of chat completions that answers as a test says and remembers what it was asked."""
 
 import json
 import threading
@@ -10,11 +10,40 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 
+class LoopbackHandler(BaseHTTPRequestHandler):
+    """Keeps connections, logs nothing, and sends bytes, or anything else as JSON."""
+
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def body(self) -> bytes:
+        return self.rfile.read(int(self.headers.get("content-length") or 0))
+
+    def send(self, status: int, content: Any = b"", **headers: str) -> None:
+        body = content if isinstance(content, bytes) else json.dumps(content).encode()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.send_response(status)
+            for name, value in ({"content_length": str(len(body))} | headers).items():
+                self.send_header(name.replace("_", "-"), value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(body)
+
+    def drop(self) -> None:
+        """Close the connection without a word."""
+        self.close_connection = True
+        self.connection.shutdown(2)
+
+    def log_message(self, *words: object) -> None:
+        pass
+
+
 class Call:
     """One request: what was asked, how often the same was asked before, and ways to answer."""
 
-    def __init__(self, handler: BaseHTTPRequestHandler, server: "ChatServer", body: bytes) -> None:
+    def __init__(self, handler: LoopbackHandler, server: "ChatServer", body: bytes) -> None:
         self.handler, self.server = handler, server
+        self.send, self.drop = handler.send, handler.drop
         self.body: dict[str, Any] = json.loads(body)
         self.hash = sha256(json.dumps(self.body["messages"]).encode()).hexdigest()
         self.text = " ".join(p["text"] for p in self.body["messages"][0]["content"] if p["type"] == "text")
@@ -33,26 +62,12 @@ class Call:
         """Answer as a sound server does; 1,000 tokens read and 10 written."""
         made = {"message": {"role": "assistant", "content": text}, "finish_reason": "stop"} | choice
         usage = {"prompt_tokens": 1000, "completion_tokens": 10}
-        self.send(200, json.dumps({"choices": [made], "usage": usage}).encode())
+        self.send(200, {"choices": [made], "usage": usage})
         with self.server.lock:
             self.server.answered[self.hash] += 1
 
     def refuse(self, status: int, message: str = "no", **headers: str) -> None:
-        self.send(status, json.dumps({"error": {"message": message}}).encode(), **headers)
-
-    def send(self, status: int, body: bytes, **headers: str) -> None:
-        with suppress(BrokenPipeError, ConnectionResetError):
-            self.handler.send_response(status)
-            for name, value in headers.items():
-                self.handler.send_header(name.replace("_", "-"), value)
-            self.handler.send_header("content-length", str(len(body)))
-            self.handler.end_headers()
-            self.handler.wfile.write(body)
-
-    def drop(self) -> None:
-        """Close the connection without a word."""
-        self.handler.close_connection = True
-        self.handler.connection.shutdown(2)
+        self.send(status, {"error": {"message": message}}, **headers)
 
 
 class ChatServer:
@@ -73,16 +88,9 @@ class ChatServer:
 def chat_server(react: Callable[[Call], None], port: int = 0) -> Iterator[ChatServer]:
     """Serve until the block ends; `react` answers each call, in a thread of its own."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        disable_nagle_algorithm = True
-
+    class Handler(LoopbackHandler):
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            react(Call(self, known, body))
-
-        def log_message(self, *words: object) -> None:
-            pass
+            react(Call(self, known, self.body()))
 
     with serving(Handler, port) as url:
         known = ChatServer(f"{url}/v1")

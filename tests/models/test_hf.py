@@ -308,16 +308,8 @@ def test_a_big_frame_is_shown_at_the_size_of_the_budget(folder: Path) -> None:
 
 def test_a_stress_test_runs_and_goes_on(folder: Path, tiny_data: Path, tmp_path: Path) -> None:
     name = f"hf:{folder}?pixels={_pixels(folder)}"
-    plan = stress_plan(
-        models=(name,),
-        data=str(tiny_data),
-        perturbations=("polite_filler", "reverse"),
-        severities=(1,),
-        controls=False,
-        limit=2,
-        execution=Execution(workers=1, engine="local"),
-        out=tmp_path / "run",
-    )
+    chosen = dict(controls=False, limit=2, execution=Execution(workers=1, engine="local"), out=tmp_path / "run")
+    plan = stress_plan((name,), str(tiny_data), ("polite_filler", "reverse"), (1,), **chosen)
     trials = evaluate(plan).trials()
     assert trials.text("status").tolist() == ["scored"] * 6
     assert len(set(trials.number("level"))) == 6

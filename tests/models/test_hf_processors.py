@@ -23,7 +23,7 @@ from rewardlab.models.vlm import AnswerFormat, Completion, Image, Prompt, Video
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
 from tests.models import tiny_vlms
-from tests.models.test_hf import NO_BFLOAT16, gap
+from tests.models.test_hf import NO_BFLOAT16, gap, last_logprob, video
 from tests.narrowing import known
 from tests.test_docs import DOCS, script
 
@@ -85,10 +85,6 @@ def variants() -> list[Episode]:
     ]
 
 
-def video(clip: Episode) -> Video:
-    return Video(clip.frames, clip.times, 10.0)
-
-
 def library_inputs(model: Any, clip: Episode, text: str, reply: str, kind: str = "image") -> Any:
     """Return the inputs that the library itself makes of a chat with this clip, whose last message goes on."""
     from PIL import Image as PilImage
@@ -112,15 +108,6 @@ def library_inputs(model: Any, clip: Episode, text: str, reply: str, kind: str =
         continue_final_message=True,
         processor_kwargs=settings,
     )
-
-
-def last_logprob(network: Any, inputs: Any) -> float:
-    """Return the log-probability of the last token by the library's own forward pass."""
-    import torch
-
-    with torch.no_grad():
-        logits = network(**inputs).logits[0, -2]
-    return float(torch.log_softmax(logits, dim=-1)[inputs["input_ids"][0, -1]])
 
 
 def expected_probs(model: Any, clip: Episode, kind: str = "image") -> Any:

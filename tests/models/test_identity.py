@@ -20,13 +20,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import MODELS, name_model
 from rewardlab.models.contract import content_digest, path_digest
-from rewardlab.models.pocket import (
-    WEIGHTS,
-    familiar_images,
-    has_int8_dot_products,
-    int8_image_encoder,
-    variant_files,
-)
+from rewardlab.models.pocket import WEIGHTS, familiar_images, has_int8_dot_products, int8_image_encoder, variant_files
 from tests.models import tiny
 
 URL = "openai:judge@http://127.0.0.1:9/v1"

@@ -9,7 +9,6 @@ import zipfile
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +34,7 @@ from rewardlab.models.remote import (
 )
 from rewardlab.testing import check_model
 from tests.conftest import moving_square
-from tests.models.loopback import serving
+from tests.models.loopback import LoopbackHandler, serving
 from tests.narrowing import as_failure, as_scores
 from tests.plans import stress_plan
 
@@ -51,39 +50,27 @@ class ServerState:
     def __init__(self) -> None:
         self.fingerprint = "one"
         self.received: list[Episode] = []
-        self.faults: list[Callable[[BaseHTTPRequestHandler], None]] = []
+        self.faults: list[Callable[[LoopbackHandler], None]] = []
 
 
 @contextmanager
 def reward_server(state: ServerState, port: int = 0) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
             found = self.path == "/health"
-            _send(self, 200 if found else 404, pack_health(Health("judge", state.fingerprint)) if found else b"")
+            self.send(200 if found else 404, pack_health(Health("judge", state.fingerprint)) if found else b"")
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = self.body()
             assert (self.path, self.headers["content-type"]) == ("/score", EPISODES_TYPE)
             if state.faults:
                 return state.faults.pop(0)(self)
             asked = unpack_episodes(body)
             state.received += asked
-            return _send(self, 200, pack_answers([_judge(episode) for episode in asked], state.fingerprint))
-
-        def log_message(self, *words: object) -> None:
-            pass
+            return self.send(200, pack_answers([_judge(episode) for episode in asked], state.fingerprint))
 
     with serving(Handler, port) as url:
         yield url
-
-
-def _send(handler: BaseHTTPRequestHandler, status: int, body: bytes) -> None:
-    handler.send_response(status)
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
 
 
 def _judge(episode: Episode) -> Score | Failure:
@@ -133,27 +120,23 @@ def test_a_stress_run_is_judged_over_the_wire(tiny_data: Path, tmp_path: Path) -
 
 
 def test_a_server_that_falters_is_asked_again_and_one_that_fails_gives_failures() -> None:
-    def drop(handler: BaseHTTPRequestHandler) -> None:
-        handler.close_connection = True
-        handler.connection.shutdown(2)
-
     state = ServerState()
     with reward_server(state) as url:
         model = name_model(f"remote:{url}?retries=2").build()
-        state.faults = [drop, lambda handler: _send(handler, 200, b'{"answers": [')]
+        state.faults = [LoopbackHandler.drop, lambda handler: handler.send(200, b'{"answers": [')]
         assert [answer.level for answer in as_scores(model.score(episodes("a", "bb")))] == [2, 3]
-        state.faults = [lambda handler: _send(handler, 422, b"no clip")]
+        state.faults = [lambda handler: handler.send(422, b"no clip")]
         assert model.score(episodes("a", "bb")) == [Failure("the server answered 422: no clip")] * 2
         wrong = pack_answers([Score(9), Failure("x")], "one")
-        state.faults = [lambda handler: _send(handler, 200, wrong)]
+        state.faults = [lambda handler: handler.send(200, wrong)]
         outside, failed = model.score(episodes("a", "bb"))
     assert "level must be a number from 1 to 5, got 9" in as_failure(outside).reason
     assert failed == Failure("x")
 
 
 def test_what_is_too_much_for_the_server_at_once_is_asked_in_parts() -> None:
-    def too_much(handler: BaseHTTPRequestHandler) -> None:
-        _send(handler, 413, b"too much")
+    def too_much(handler: LoopbackHandler) -> None:
+        handler.send(413, b"too much")
 
     state = ServerState()
     with reward_server(state) as url:

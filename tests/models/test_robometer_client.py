@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import load_model, name_model
 from rewardlab.testing import check_model
 from tests.conftest import IN_PROCESS, moving_square
-from tests.models.loopback import serving
+from tests.models.loopback import LoopbackHandler, serving
 from tests.narrowing import as_failure, as_score, as_scores
 from tests.plans import stress_plan
 
@@ -35,7 +35,7 @@ INFO = {
 }
 DIALECTS = ("npy", "json")
 Numbers = list[float]
-Fault = Callable[[BaseHTTPRequestHandler], None]
+Fault = Callable[[LoopbackHandler], None]
 
 
 def rising(frames: Frames, task: str) -> Numbers:
@@ -66,16 +66,14 @@ class Served:
 
 @contextmanager
 def robometer_server(state: Served) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
             state.keys.append(self.headers.get("authorization"))
             found = self.path == "/model_info"
-            send(self, 200 if found else 404, state.info if found else {"detail": "Not Found"})
+            self.send(200 if found else 404, state.info if found else {"detail": "Not Found"})
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
+            body = self.body()
             if state.faults:
                 return state.faults.pop(0)(self)
             kind = self.headers["content-type"]
@@ -84,23 +82,10 @@ def robometer_server(state: Served) -> Iterator[str]:
             )
             state.samples += samples
             state.steps.append(steps)
-            return send(self, 200, evaluate_batch(state, samples, steps))
-
-        def log_message(self, *words: object) -> None:
-            pass
+            return self.send(200, evaluate_batch(state, samples, steps))
 
     with serving(Handler) as url:
         yield url
-
-
-def send(handler: BaseHTTPRequestHandler, status: int, content: Any, **headers: str) -> None:
-    body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    handler.send_response(status)
-    for name, value in headers.items():
-        handler.send_header(name.replace("_", "-"), value)
-    handler.send_header("content-length", str(len(body)))
-    handler.end_headers()
-    handler.wfile.write(body)
 
 
 def read_form(body: bytes, kind: str) -> tuple[list[dict[str, Any]], bool]:
@@ -262,7 +247,7 @@ def test_a_malformed_answer_is_a_failure_of_its_episode_alone(name: str) -> None
     state = Served()
     with robometer_server(state) as url:
         model = load_model(f"robometer:{url}?retries=0&concurrency=1")
-        state.faults = [lambda handler: send(handler, 200, content)]
+        state.faults = [lambda handler: handler.send(200, content)]
         bad, good = model.score(episodes("a", "bb"))
     assert re.search(words, as_failure(bad).reason) and len(as_failure(bad).reason) <= 400
     assert isinstance(good, Score)
@@ -273,7 +258,7 @@ def test_an_answer_longer_than_the_limit_is_a_failure(monkeypatch: pytest.Monkey
     state = Served()
     with robometer_server(state) as url:
         model = load_model(f"robometer:{url}?retries=0")
-        state.faults = [lambda handler: send(handler, 200, b" " * 2_000_000)]
+        state.faults = [lambda handler: handler.send(200, b" " * 2_000_000)]
         (found,) = model.score(episodes("a"))
     assert "longer than 1 MB" in as_failure(found).reason and "REWARDLAB_MAX_BODY_MB" in as_failure(found).reason
 
@@ -283,12 +268,12 @@ def test_a_server_that_falters_is_asked_again_and_says_so(caplog: pytest.LogCapt
     with robometer_server(state) as url, caplog.at_level(logging.WARNING, "rewardlab"):
         model = load_model(f"robometer:{url}")
         state.faults = [
-            lambda handler: send(handler, 429, {"error": "busy"}, retry_after="0.05"),
-            lambda handler: send(handler, 500, b"Internal Server Error", retry_after="1.1"),
-            lambda handler: send(handler, 503, {"detail": "starting"}, retry_after="0.05"),
+            lambda handler: handler.send(429, {"error": "busy"}, retry_after="0.05"),
+            lambda handler: handler.send(500, b"Internal Server Error", retry_after="1.1"),
+            lambda handler: handler.send(503, {"detail": "starting"}, retry_after="0.05"),
         ]
         (found,) = model.score(episodes("a"))
-        state.faults = [lambda handler: send(handler, 422, {"detail": "no such task"})]
+        state.faults = [lambda handler: handler.send(422, {"detail": "no such task"})]
         (refused,) = model.score(episodes("a"))
     assert isinstance(found, Score)
     assert refused == Failure("the server answered 422: {'detail': 'no such task'}")
@@ -332,16 +317,13 @@ def test_an_address_without_a_robometer_server_is_refused_in_one_sentence() -> N
 
 
 def test_load_timeout_gives_a_server_time_to_start(tiny_data: Path, tmp_path: Path) -> None:
-    placeholder = ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler)
+    placeholder = ThreadingHTTPServer(("127.0.0.1", 0), LoopbackHandler)
     port = placeholder.server_address[1]
     placeholder.server_close()  # nobody listens there now
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(LoopbackHandler):
         def do_GET(self) -> None:
-            send(self, 200, INFO)
-
-        def log_message(self, *words: object) -> None:
-            pass
+            self.send(200, INFO)
 
     asked = threading.Event()
     started = list[ThreadingHTTPServer]()
@@ -374,8 +356,8 @@ def test_a_key_is_sent_and_never_written(monkeypatch: pytest.MonkeyPatch) -> Non
     with robometer_server(state) as url:
         model = load_model(f"robometer:{url}?key_env=MY_KEY&retries=0&concurrency=1")
         state.faults = [
-            lambda handler: send(handler, 200, {"outputs_progress": None, "failures": ["x" * 390 + key]}),
-            lambda handler: send(handler, 422, {"error": f"wrong {key}"}),
+            lambda handler: handler.send(200, {"outputs_progress": None, "failures": ["x" * 390 + key]}),
+            lambda handler: handler.send(422, {"error": f"wrong {key}"}),
         ]
         answers = model.score(episodes("a", "bb"))
     assert state.keys == [f"Bearer {key}"] * 2

@@ -77,14 +77,7 @@ def test_a_wrong_name_is_refused(name: str, says: str) -> None:
 
 
 def test_it_runs_in_a_stress_test_like_any_model(tiny_data: Path, tmp_path: Path) -> None:
-    plan = stress_plan(
-        models=("simulated:general",),
-        data=str(tiny_data),
-        perturbations=("polite_filler",),
-        severities=(1,),
-        controls=False,
-        execution=Execution(workers=1, engine="local"),
-        out=tmp_path / "run",
-    )
+    chosen = dict(controls=False, execution=Execution(workers=1, engine="local"), out=tmp_path / "run")
+    plan = stress_plan(("simulated:general",), str(tiny_data), ("polite_filler",), (1,), **chosen)
     trials = evaluate(plan).trials()
     assert (trials.text("status") == "scored").sum() == 10  # five labelled episodes, clean and perturbed

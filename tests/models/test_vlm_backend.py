@@ -17,7 +17,7 @@ from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.evaluation.evaluate import evaluate
 from rewardlab.models import MODELS, name_model
-from rewardlab.models.protocols import RUBRIC, VLM_BACKENDS, backend_entry
+from rewardlab.models.protocols import VLM_BACKENDS, backend_entry
 from rewardlab.models.vlm import Prompt
 from rewardlab.reporting.report import write_report
 from rewardlab.testing import check_model
@@ -159,9 +159,7 @@ def test_one_line_in_the_catalog_of_backends_gives_it_a_name_under_every_protoco
     module = __import__("mylab.bright", fromlist=["BRIGHT"])
     assert isinstance(module, ModuleType)
     monkeypatch.setitem(VLM_BACKENDS, "bright", module.BRIGHT)
-    monkeypatch.setitem(
-        MODELS, "bright", backend_entry("bright", VLM_BACKENDS["bright"], RUBRIC)
-    )  # as the catalog is made
+    monkeypatch.setitem(MODELS, "bright", backend_entry("bright", VLM_BACKENDS["bright"]))  # as the catalog is made
     episodes = samples(2)
     for name in ("bright:x?gain=0.5", "bright:x?gain=0.5&answer=generate", "gvl:bright:x", "topreward:bright:x?gain=2"):
         assert all(isinstance(answer, Score) for answer in name_model(name).build().score(episodes))

@@ -20,6 +20,7 @@ from rewardlab.perturbations import BY_NAME, FAMILIES, PERTURBATIONS, choose_per
 from rewardlab.perturbations.contract import LabelEffect, Perturbation, PerturbedEpisode
 from rewardlab.perturbations.world import WORLD_PERTURBATIONS
 from rewardlab.testing import check_perturbation
+from tests.perturbations import attempt
 
 # What a clip shows, and what the robot is told: together every entry of the catalogue applies to one of them.
 REAL_CLIPS = (
@@ -64,15 +65,8 @@ def clips_for(entry: Perturbation) -> tuple[Episode, ...]:
     return (SIMULATED,) if entry in WORLD_PERTURBATIONS else CLIPS
 
 
-def attempt(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | str:
-    try:
-        return p(episode, severity, seed, DATASET)
-    except NotApplicable as reason:
-        return str(reason)
-
-
 def applied(p: Perturbation, episode: Episode, severity: int, seed: int = 3) -> PerturbedEpisode | None:
-    change = attempt(p, episode, severity, seed)
+    change = attempt(p, episode, severity, seed, DATASET)
     return None if isinstance(change, str) else change
 
 
@@ -266,7 +260,7 @@ def test_odd_clips_work_or_are_dropped_with_a_reason(name: str) -> None:
     for kind, frames in ODD.items():
         episode = episode_from_frames(frames, CLIPS[0].instruction, label=Label(5, True))
         for severity in (1, 4):
-            change = attempt(PERTURBATIONS[name], episode, severity)
+            change = attempt(PERTURBATIONS[name], episode, severity, 3, DATASET)
             if isinstance(change, str):
                 assert len(change) > 20, kind
                 continue

@@ -103,8 +103,7 @@ class Startled:
 
 def test_a_stress_test_shows_shift_and_jump_beside_the_controls(tmp_path: Path) -> None:
     data = write_rows(
-        tmp_path / "data",
-        [{"file_name": f"{n}.mp4", "task": f"push square {n}", "reward": 5} for n in range(6)],
+        tmp_path / "data", [{"file_name": f"{n}.mp4", "task": f"push square {n}", "reward": 5} for n in range(6)]
     )
     for number in range(6):
         encode(moving_square(f"clip {number}", count=8, size=64), data / f"{number}.mp4", fps=10)

@@ -10,9 +10,10 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.perturbations.codecs import psnr
-from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations.contract import PerturbedEpisode
 from rewardlab.perturbations.guards import colours_in, goal_region, segment_motion, static_background
 from rewardlab.perturbations.visual.lighting import black_body_rgb
+from tests.perturbations import attempt
 
 CAMERA = (
     "camera_move",
@@ -46,14 +47,6 @@ def stage(count: int = 12, height: int = 96, width: int = 128) -> Frames:
 
 def on_stage(instruction: str = "move the thing", **size: int) -> Episode:
     return episode_from_frames(stage(**size), instruction)
-
-
-def attempt(perturbation: Perturbation, episode: Episode, severity: int) -> PerturbedEpisode | str:
-    """Return the change, or the reason for which the cell is dropped."""
-    try:
-        return perturbation(episode, severity, 0)
-    except NotApplicable as dropped:
-        return str(dropped)
 
 
 def after(name: str, episode: Episode, severity: int = 4, seed: int = 0) -> Frames:

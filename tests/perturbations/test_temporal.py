@@ -14,7 +14,8 @@ from rewardlab.core.errors import NotApplicable
 from rewardlab.data import open_dataset
 from rewardlab.perturbations import TEMPORAL
 from rewardlab.perturbations.codecs import psnr
-from rewardlab.perturbations.contract import Perturbation, PerturbedEpisode
+from rewardlab.perturbations.contract import PerturbedEpisode
+from tests.perturbations import attempt
 
 BY_NAME = {p.name: p for p in TEMPORAL}
 ORDER = [p.name for p in TEMPORAL if p.channel == "order"]
@@ -28,13 +29,7 @@ def numbered(count: int, progress: tuple[float, ...] | None = None, level: int |
     return episode_from_frames(np.array(pixels), "do it", label=Label(level, None, progress))
 
 
-def attempt(perturbation: Perturbation, episode: Episode, severity: int, seed: int = 0) -> PerturbedEpisode | str:
-    """Return the change, or the reason for which the cell is dropped."""
-    dataset = [replace(numbered(3), instruction="else", provenance=Provenance(task="b"))]
-    try:
-        return perturbation(episode, severity, seed, dataset)
-    except NotApplicable as dropped:
-        return str(dropped)
+OTHERS = [replace(numbered(3), instruction="else", provenance=Provenance(task="b"))]
 
 
 def picks(name: str, count: int, severity: int, seed: int = 0) -> list[int]:
@@ -64,7 +59,7 @@ def clips() -> list[Episode]:
 @given(count=st.integers(1, 300), severity=st.integers(1, 4), seed=st.integers(0, 5))
 @settings(max_examples=25, deadline=None)
 def test_picks_frames_that_exist_and_pins_the_last(name: str, count: int, severity: int, seed: int) -> None:
-    change = attempt(BY_NAME[name], numbered(count), severity, seed)
+    change = attempt(BY_NAME[name], numbered(count), severity, seed, OTHERS)
     if isinstance(change, str):
         assert count < 24, f"{change} at {count} frames"
         return
@@ -80,7 +75,7 @@ def test_picks_frames_that_exist_and_pins_the_last(name: str, count: int, severi
 def test_changes_short_clips_and_pins_their_last_frame_too(name: str) -> None:
     for count in range(1, 13):
         for severity, seed in product((1, 2, 3, 4), range(4)):
-            change = attempt(BY_NAME[name], numbered(count), severity, seed)
+            change = attempt(BY_NAME[name], numbered(count), severity, seed, OTHERS)
             if not isinstance(change, str):
                 order = change.episode.clip.order
                 assert order.tolist() != list(range(count)), (count, severity, seed)

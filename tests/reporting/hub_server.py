@@ -5,9 +5,9 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Thread
 from typing import Any
+
+from tests.models.loopback import LoopbackHandler, serving
 
 
 @dataclass
@@ -53,57 +53,35 @@ _ANSWERS: dict[str, Callable[[Hub, bytes, str], tuple[int, Any]]] = {
 def hub_server(hub: Hub) -> Iterator[Hub]:
     """Serve a hub on a free port until the end of the block."""
 
-    class Handler(BaseHTTPRequestHandler):
-        def log_message(self, *_: Any) -> None:
-            pass
-
-        def answer(self, code: int, content: Any = None, **headers: str) -> None:
-            data = b"" if content is None else json.dumps(content).encode()
-            self.send_response(code)
-            for name, value in (
-                {"Content-Length": str(len(data)), "Content-Type": "application/json"} | headers
-            ).items():
-                self.send_header(name.replace("_", "-"), value)
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(data)
-
+    class Handler(LoopbackHandler):
         def noted(self) -> bytes:
             hub.calls.append(f"{self.command} {self.path.partition('?')[0]}")
             hub.tokens.add(self.headers.get("Authorization", ""))
-            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            return self.body()
 
         def do_GET(self) -> None:
             self.noted()
             if not hub.exists:
-                return self.answer(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
-            self.answer(200, {"id": "me/results", "modelId": "me/results", "tags": [], "private": True, "siblings": []})
+                return self.send(404, {"error": "Repository not found"}, X_Error_Code="RepoNotFound")
+            self.send(200, {"id": "me/results", "modelId": "me/results", "tags": [], "private": True, "siblings": []})
 
         def do_HEAD(self) -> None:
             self.noted()
             name = self.path.partition("/resolve/main/")[2]
             if name not in hub.files:
-                return self.answer(404, X_Error_Code="EntryNotFound")
-            self.answer(200, X_Repo_Commit="0" * 40, ETag='"0"')
+                return self.send(404, X_Error_Code="EntryNotFound")
+            self.send(200, X_Repo_Commit="0" * 40, ETag='"0"')
 
         def do_POST(self) -> None:
             body = self.noted()
             path, _, query = self.path.partition("?")
             if hub.refuses:
-                return self.answer(403, {"error": f"{self.headers['Authorization']} may not write"})
+                return self.send(403, {"error": f"{self.headers['Authorization']} may not write"})
             if path == "/api/repos/create":
                 hub.created, hub.exists = json.loads(body), True
-                return self.answer(200, {"url": f"{hub.url}/me/results", "id": "me/results"})
+                return self.send(200, {"url": f"{hub.url}/me/results", "id": "me/results"})
             known = next((name for name in _ANSWERS if name in path), "")
-            self.answer(*(_ANSWERS[known](hub, body, query) if known else (404, {"error": f"no {path}"})))
+            self.send(*(_ANSWERS[known](hub, body, query) if known else (404, {"error": f"no {path}"})))
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    hub.url = f"http://127.0.0.1:{server.server_port}"
-    thread = Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
+    with serving(Handler) as hub.url:
         yield hub
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

@@ -170,7 +170,7 @@ def test_rows_are_counted_by_embodiment_and_perspective_as_stated_or_as_publishe
     save_rows(tmp_path, rows)
     facts = measure_data(str(tmp_path), videos=1, near_duplicates=False, seed=0)
     assert {group.name: group.rows for group in facts.counts.embodiments} == {
-        **{"WidowX": 1, "my arm": 1, "Franka": 1, "not stated": 1},
+        **{"WidowX": 1, "my arm": 1, "Franka": 1, "not stated": 1}
     }
     assert {group.name: group.rows for group in facts.counts.perspectives} == {"ego": 2, "exo": 1, "not stated": 1}
     page = render_data_page(facts)

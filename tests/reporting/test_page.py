@@ -152,6 +152,13 @@ def test_the_page_still_opens_when_the_dataset_is_gone(tiny_data: Path, tmp_path
     assert "The clips cannot be shown" in write_report([run], run.folder / "report.html").read_text()
 
 
+def test_the_page_has_the_errors_of_every_model_over_all_severities(run: Run) -> None:
+    html = (run.folder / "report.html").read_text()
+    table = html.partition('<table id="robustness">')[2].partition("</table>")[0]
+    mce = dict(re.findall(r"<tr[^>]*><td>([^<]+)</td><td>([^<]+)</td>", table))
+    assert mce["constant"] == "1.00" and mce["oracle"] == "0.00" and set(mce) == set(run.summary.models)
+
+
 def test_the_page_says_what_it_was_made_with(run: Run) -> None:
     html = (run.folder / "report.html").read_text()
     record = json.loads((run.folder / "run.json").read_text())

@@ -5,7 +5,6 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +21,7 @@ from rewardlab.core.trial import Answer, Failure, Score
 from rewardlab.models.session import LiveSession
 from rewardlab.serving.batching import load_served_model
 from tests.conftest import moving_square
-from tests.models.loopback import serving
+from tests.models.loopback import LoopbackHandler, serving
 from tests.narrowing import known
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder, judge
@@ -208,27 +207,17 @@ class Line:
 def line_to(server: httpx2.Client) -> Iterator[Line]:
     line = Line()
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
+    class Handler(LoopbackHandler):
         def forward(self) -> None:
-            body = self.rfile.read(int(self.headers.get("content-length", 0)))
             kind = {"content-type": self.headers.get("content-type", "")}
-            reply = server.request(self.command, self.path, content=body, headers=kind)
+            reply = server.request(self.command, self.path, content=self.body(), headers=kind)
             if "/frames" in self.path and line.lose > 0:
                 line.lose -= 1
                 self.close_connection = True
                 return
-            self.send_response(reply.status_code)
-            if reply.status_code != 204:
-                self.send_header("content-length", str(len(reply.content)))
-            self.end_headers()
-            self.wfile.write(reply.content)
+            self.send(reply.status_code, reply.content)
 
         do_GET = do_POST = do_DELETE = forward
-
-        def log_message(self, format: str, *args: object) -> None:
-            """Print nothing."""
 
     with serving(Handler) as line.url:
         yield line

@@ -17,18 +17,11 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Page
 
 from tests.conftest import moving_square
-from tests.real_browser import open_browser
 from tests.serving.loopback_server import reward_server
 from tests.serving.served_models import Recorder
 from tests.serving.test_server import npy
 
 FRAMES = moving_square("a", count=3, size=16)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

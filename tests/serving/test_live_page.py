@@ -1,7 +1,5 @@
 """The live page in a real browser: a session streamed from a real clip."""
 
-from collections.abc import Iterator
-
 import pytest
 
 pytest.importorskip("fastapi")
@@ -14,17 +12,10 @@ from playwright.sync_api import Browser, BrowserContext
 from rewardlab.core.episode import Episode
 from rewardlab.data import open_dataset
 from rewardlab.serving.batching import load_served_model
-from tests.real_browser import open_browser
 from tests.serving.loopback_server import reward_server
 from tests.serving.test_server import npy
 
 EVIL = "<img src=x onerror=alert(1)> "
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.mark.slow

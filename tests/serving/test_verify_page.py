@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import threading
-from collections.abc import Iterator
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -23,18 +22,12 @@ import rewardlab
 from rewardlab.core.episode import FailureEvent
 from rewardlab.data import open_dataset
 from tests.data.lerobot_writer import write_v3
-from tests.real_browser import Scheme, open_browser
+from tests.real_browser import Scheme
 from tests.serving.judged_data import REASON, TOKEN, judged_data, verification_server, verifying_process
 
 ROWS = 50
 EVIL = "<img src=x onerror=alert(1)>"
 FRAME = re.compile(r"^frame \d")
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as browser:
-        yield browser
 
 
 def arrive(context: BrowserContext, url: str, name: str) -> Page:

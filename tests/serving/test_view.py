@@ -33,17 +33,11 @@ from rewardlab.serving.view import ViewServer
 from tests.command_here import HEARS_CTRL_C
 from tests.handmade_runs import record_of
 from tests.plans import stress_plan
-from tests.real_browser import Scheme, open_browser
+from tests.real_browser import Scheme
 
 EVIL = "<img src=x onerror=alert(1)>"
 JPEG = re.compile("^data:image/jpeg;base64,")
 WAIT = 60_000  # milliseconds; a machine that tests with all cores is slow
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
-    with open_browser() as browser:
-        yield browser
 
 
 @pytest.fixture(scope="module")

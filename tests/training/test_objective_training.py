@@ -32,11 +32,7 @@ from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.objective_comparison import Comparison, read_comparison, read_rewards
 from rewardlab.models import name_model
 from rewardlab.testing import check_model
-from rewardlab.training.objectives import (
-    ObjectiveSettings,
-    objective_settings,
-    train_objective,
-)
+from rewardlab.training.objectives import ObjectiveSettings, objective_settings, train_objective
 from rewardlab.training.objectives.backbones import load_pair
 from rewardlab.training.objectives.clips import (
     TEST,

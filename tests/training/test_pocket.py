@@ -45,12 +45,7 @@ from rewardlab.training.pocket.instructions import (
     renamed,
     synthetic_instruction,
 )
-from rewardlab.training.pocket.network import (
-    NetworkConfig,
-    PocketNetwork,
-    level_and_progress_loss,
-    network_config,
-)
+from rewardlab.training.pocket.network import NetworkConfig, PocketNetwork, level_and_progress_loss, network_config
 from rewardlab.training.pocket.rendering import RenderedScene, RolloutTable, of_training
 from rewardlab.training.pocket.sampling import SampledClip, sample_clip
 from rewardlab.training.pocket.sources import (
@@ -63,12 +58,7 @@ from rewardlab.training.pocket.sources import (
     make_batch,
     other_instruction,
 )
-from rewardlab.worlds.metaworld.instructions import (
-    CAPTION_WORDS,
-    caption,
-    inverse_instructions,
-    phrasings,
-)
+from rewardlab.worlds.metaworld.instructions import CAPTION_WORDS, caption, inverse_instructions, phrasings
 from rewardlab.worlds.metaworld.scene_edits import draw_look
 
 SETTINGS = pocket_settings(

@@ -36,19 +36,8 @@ from rewardlab.models.backends.fused_ops import fuse_norms
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.training import vlm
 from rewardlab.training.lora import loaded_peft
-from rewardlab.training.optimizer import (
-    MasterAdamW,
-    OptimizerConfig,
-    learning_rate,
-)
-from rewardlab.training.vlm import (
-    MIXTURES,
-    RECIPES,
-    VlmSettings,
-    lacking,
-    train_vlm,
-    vlm_settings,
-)
+from rewardlab.training.optimizer import MasterAdamW, OptimizerConfig, learning_rate
+from rewardlab.training.vlm import MIXTURES, RECIPES, VlmSettings, lacking, train_vlm, vlm_settings
 from rewardlab.training.vlm.base_model import load_base, name_base
 from rewardlab.training.vlm.batches import BatchOrder, Clips, Pass, clip_features, collate
 from rewardlab.training.vlm.examples import (
@@ -60,10 +49,7 @@ from rewardlab.training.vlm.examples import (
     training_perturbations,
     validation_examples,
 )
-from rewardlab.training.vlm.network import (
-    TrainedParts,
-    answer_losses,
-)
+from rewardlab.training.vlm.network import TrainedParts, answer_losses
 from rewardlab.training.vlm.train import optimizer_config
 from tests.conftest import moving_square, write_rows
 from tests.models import tiny_vlms
@@ -143,18 +129,8 @@ def untimed(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def kill_at_step_2(plan: VlmSettings) -> None:
     """Train in a process of its own, and kill it."""
     words = [plan.model, *plan.data, "--out", str(plan.out), "--lr", "2e-3", "--epochs", str(EPOCHS)]
-    words += [
-        "--eval-every",
-        "1",
-        "--frames",
-        "uniform:4",
-        "--holdout",
-        "0.25",
-        "--workers",
-        "0",
-        "--micro-batch-size",
-        "8",
-    ]
+    words += ["--eval-every", "1", "--frames", "uniform:4", "--holdout", "0.25"]
+    words += ["--workers", "0", "--micro-batch-size", "8"]
     command = [sys.executable, "-m", "rewardlab", "train", "vlm", *words]
     with subprocess.Popen(
         command, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"}
@@ -588,38 +564,11 @@ def test_two_processes_end_in_the_weights_of_one(bases: Callable[[str], Path], d
     one, start = weights(plan.out), weights(bases("llava"))
     assert max(float((one[name] - start[name]).abs().max()) for name in one) > 1e-3
     (tmp_path / "both.py").write_text(_BOTH_WAYS)
-    settings = {
-        "lr": plan.lr,
-        "epochs": 2,
-        "micro-batch-size": 2,
-        "eval-every": 1,
-        "frames": "uniform:4",
-        "holdout": 0.25,
-    }
-    flags = [str(word) for name, value in settings.items() for word in (f"--{name}", value)]
-    launch = [
-        "torch.distributed.run",
-        "--standalone",
-        "--nproc_per_node",
-        "2",
-        str(tmp_path / "both.py"),
-        str(tmp_path),
-    ]
+    flags = f"--lr {plan.lr} --epochs 2 --micro-batch-size 2 --eval-every 1 --frames uniform:4 --holdout 0.25".split()
+    flags += ["--workers", "0", "--device", "cpu"]
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2"]
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            *launch,
-            "train",
-            "vlm",
-            plan.model,
-            str(data),
-            *flags,
-            "--workers",
-            "0",
-            "--device",
-            "cpu",
-        ],
+        [*launch, str(tmp_path / "both.py"), str(tmp_path), "train", "vlm", plan.model, str(data), *flags],
         capture_output=True,
         text=True,
         check=False,
@@ -701,18 +650,8 @@ def test_several_mixtures_are_one_command_and_one_table(
     bases: Callable[[str], Path], data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["train", "vlm", str(bases("llava")), str(data), "--out", str(tmp_path / "table"), "--frames", "uniform:4"]
-    words += [
-        "--mixture",
-        "no-negatives,perturbed",
-        "--epochs",
-        "1",
-        "--holdout",
-        "0.25",
-        "--workers",
-        "0",
-        "--micro-batch-size",
-        "16",
-    ]
+    words += ["--mixture", "no-negatives,perturbed", "--epochs", "1", "--holdout", "0.25"]
+    words += ["--workers", "0", "--micro-batch-size", "16"]
     assert main(words) == 0
     shown = capsys.readouterr()
     assert [line.rsplit("/", 1)[1] for line in shown.out.splitlines()] == ["no-negatives-seed0", "perturbed-seed0"]
@@ -749,11 +688,7 @@ def test_mistakes_are_one_sentence_each(bases: Callable[[str], Path], data: Path
         (replace(good, model=str(tmp_path / "none")), PlanError, "there is no folder"),
         (replace(good, model=f"hf:{llava}?answer=generate"), PlanError, "leave out answer=generate"),
         (replace(good, data=(str(tmp_path / "none"),)), DataError, "no dataset at"),
-        (
-            replace(good, lr=1e30, out=tmp_path / "nan", dtype="float32"),
-            ModelError,
-            "not a number at step|not finite",
-        ),
+        (replace(good, lr=1e30, out=tmp_path / "nan", dtype="float32"), ModelError, "not a number at step|not finite"),
     ):
         with pytest.raises(kind, match=said):
             train_vlm(**vars(plan))

@@ -2,12 +2,7 @@ import numpy as np
 import pytest
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.worlds.metaworld.instructions import (
-    counterfactuals,
-    describe_displacement,
-    draw_instruction,
-    phrasings,
-)
+from rewardlab.worlds.metaworld.instructions import counterfactuals, describe_displacement, draw_instruction, phrasings
 from rewardlab.worlds.metaworld.physics import TASKS, Trajectory, simulate
 from rewardlab.worlds.metaworld.policies import make_policy
 from rewardlab.worlds.metaworld.tasks import HALFWAY_INSTRUCTIONS, OPPOSITE_TASKS, TASK_OBJECTS

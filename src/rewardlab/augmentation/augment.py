@@ -28,7 +28,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.errors import DataError, Interrupted, PlanError, RunError, StoppedByModel, StopRun
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Demonstrations, Execution, Help, Seed, SkipInvalid, several
-from rewardlab.core.storage import atomic_write, locked, store_address, writable
+from rewardlab.core.storage import locked, store_address, writable, write_file
 from rewardlab.core.terminal import one_line
 from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.data.task_split import parse_shares, split_by_shares
@@ -329,8 +329,7 @@ def _split(
         part = StageRows(tuple(members))
         written[name] = write_dataset(folder / name, part, own, workers.write_videos)
     report = {name: asdict(balance_of(part.kept)) for name, part in written.items()}
-    with atomic_write(folder / BALANCE) as partial:
-        partial.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
+    write_file(folder / BALANCE, json.dumps(report, indent=2) + "\n")
     every = joined(written.values())
     return StageReport("split", folder, len(every.kept), len(every.rejected), balance_of(every.kept).levels)
 

@@ -14,7 +14,7 @@ from rewardlab.augmentation.rules import RULES, stated_certainty
 from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import digest
-from rewardlab.core.storage import atomic_write, link_or_copy, writable
+from rewardlab.core.storage import link_or_copy, writable, write_file
 from rewardlab.data import dataset_folder, open_dataset, refuse_problems, split_camera
 from rewardlab.data.contract import Problem
 from rewardlab.data.convert import grouped_rollouts
@@ -282,5 +282,4 @@ def _json_lines(path: Path) -> list[Row]:
 
 
 def _write_lines(path: Path, rows: Sequence[Row]) -> None:
-    with atomic_write(path) as partial:
-        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    write_file(path, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))

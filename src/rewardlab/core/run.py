@@ -26,7 +26,7 @@ from rewardlab.core.run_files import (
     read_part,
     run_record,
 )
-from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable
+from rewardlab.core.storage import ObjectStore, atomic_write, store_address, working_copy, writable, write_file
 from rewardlab.core.summary import Measurement, Summary
 from rewardlab.core.trial import Trial
 from rewardlab.core.trial_table import TRIAL_COLUMNS, TrialTable, join_parts, to_arrow, trial_schema, trials_digest
@@ -210,7 +210,7 @@ class Run:
     def _write_part(self, kind: PartKind, table: "pyarrow.Table") -> Path:
         data = encode_part(table, self.record.plan_digest)
         path = self.folder / "trials" / part_name(kind, data)
-        with atomic_write(path) as partial:
+        with atomic_write(path) as partial:  # of a folder that is there: where somebody removed it, this fails
             partial.write_bytes(data)
         if self.store is not None:
             self.store.write(f"trials/{path.name}", data)
@@ -291,9 +291,7 @@ def claim_folder(
                 f"{where or path.parent} was begun with other settings ({', '.join(other)}); "
                 "choose another --out or remove that folder"
             )
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(begun, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(begun, indent=2, sort_keys=True) + "\n")
 
 
 @contextmanager
@@ -303,8 +301,7 @@ def timed(path: Path, step: str) -> Iterator[None]:
     yield
     seconds = dict(read_seconds(path))
     seconds[step] = round(seconds.get(step, 0.0) + time.monotonic() - started, 2)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(seconds) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(seconds) + "\n")
 
 
 def read_seconds(path: Path) -> dict[str, float]:

@@ -52,6 +52,15 @@ def atomic_write(path: Path) -> Iterator[Path]:
             _flush(path.parent)
 
 
+def write_file(path: Path, content: str | bytes) -> Path:
+    """Write a file in one step, text as UTF-8, and return its path; its folder is made where it is missing."""
+    with writable(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(path) as partial:
+        partial.write_bytes(content.encode() if isinstance(content, str) else content)
+    return path
+
+
 def _flush(path: Path) -> None:
     """Return when what was written is on the disk."""
     handle = os.open(path, os.O_RDONLY)
@@ -82,19 +91,19 @@ def locked(folder: Path) -> Iterator[None]:
             if named is not None and not _is_alive(int(named[1])):  # left behind by a process that has ended
                 with suppress(OSError):
                     path.unlink()
-        _HELD.add(folder.resolve())
+        _LOCKED.add(folder.resolve())
         try:
             yield
         finally:
-            _HELD.discard(folder.resolve())
+            _LOCKED.discard(folder.resolve())
 
 
-_HELD: set[Path] = set()  # folders that this process holds
+_LOCKED: set[Path] = set()  # folders that this process has locked
 
 
 def is_locked(folder: Path) -> bool:
     """Tell whether a process holds a folder; the question itself takes no lock and creates no file."""
-    if folder.resolve() in _HELD:  # to open and close the file here would end this process's own lock
+    if folder.resolve() in _LOCKED:  # to open and close the file here would end this process's own lock
         return True
     try:
         import fcntl
@@ -238,11 +247,9 @@ class ObjectStore:
             if _NEEDED.fullmatch(name) and not (grown or same):
                 if size > TRIALS_MB.in_bytes:
                     raise RunError(f"{self.address}/{name}: {size / 1e6:,.0f} MB, {TRIALS_MB.describe()}")
-                place.parent.mkdir(parents=True, exist_ok=True)
                 with self._opened("read", name) as (filesystem, path), filesystem.open_input_stream(path) as stream:
                     data = stream.read()
-                with atomic_write(place) as partial:
-                    partial.write_bytes(data)
+                write_file(place, data)
 
     def publish(self, folder: Path) -> None:
         """Write every file of a folder, but for parts of trials that are there; hidden ones and the lock stay here."""

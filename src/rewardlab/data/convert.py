@@ -21,7 +21,7 @@ from rewardlab.core.episode import Episode, rearrange, view_episodes
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import digest, rng_for
 from rewardlab.core.settings import Demonstrations, Help, Seed, SkipInvalid, recorded, several
-from rewardlab.core.storage import append_to_journal, atomic_write, read_journal, writable
+from rewardlab.core.storage import append_to_journal, read_journal, writable, write_file
 from rewardlab.data import data_check, open_dataset, refuse_problems
 from rewardlab.data.contract import Batch, Problem, Rollout, Writer
 from rewardlab.data.duplicates import episodes_to_leave_out, find_duplicates
@@ -268,8 +268,7 @@ class ResumableFolder:
         with writable(self.partial):
             self.notes.mkdir(parents=True, exist_ok=True)
             if not stated.exists():
-                with atomic_write(stated) as partial:
-                    partial.write_text(self.identity, encoding="utf-8")
+                write_file(stated, self.identity)
             for rest in self.partial.rglob(".*.tmp"):  # of a conversion that was killed
                 rest.unlink(missing_ok=True)
         if stated.read_text(encoding="utf-8") != self.identity:

@@ -16,7 +16,7 @@ import numpy as np
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.storage import atomic_write, write_parquet
+from rewardlab.core.storage import atomic_write, write_file, write_parquet
 from rewardlab.data.contract import Batch, Rollout, Writer, WrittenRow
 from rewardlab.data.lerobot import FAILURE, LEVEL, PROGRESS_FILE, SUCCESS, progress_table
 from rewardlab.data.lerobot_columns import INFO, ROW_NUMBERS
@@ -319,9 +319,7 @@ def _row(rollout: Rollout, place: dict[str, int], shapes: dict[str, tuple[int, i
 
 
 def _write_json(path: Path, content: WrittenRow) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(content, indent=4, allow_nan=False) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(content, indent=4, allow_nan=False) + "\n")
 
 
 LEROBOT = Writer(

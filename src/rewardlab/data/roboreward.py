@@ -11,7 +11,7 @@ from pathlib import Path
 from rewardlab.core.episode import Clip, Episode, FrameSource, view_episodes
 from rewardlab.core.errors import DataError
 from rewardlab.core.limits import ROWS
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import write_file
 from rewardlab.data.contract import Contents, Problem, Reader, Writer, WrittenRow, bounded_contents, bounded_items
 from rewardlab.data.reading import bounded_text
 from rewardlab.data.roboreward_rows import (
@@ -197,8 +197,7 @@ def captioned_videos(folder: Path) -> Iterator[tuple[Episode, str]]:
 
 def finish(folder: Path, rows: Sequence[WrittenRow]) -> None:
     """Write the rows."""
-    with atomic_write(folder / METADATA) as partial:
-        partial.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), encoding="utf-8")
+    write_file(folder / METADATA, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
 
 
 ROBOREWARD_WRITER = Writer(

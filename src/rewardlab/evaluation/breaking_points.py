@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.run import ATTACK, Run
-from rewardlab.core.storage import atomic_write, csv_text
+from rewardlab.core.storage import csv_text, write_file
 from rewardlab.core.trial import CATEGORIES, CLEAN, GradedPart, Trial, graded_name
 from rewardlab.metrics.accuracy import rounded
 from rewardlab.metrics.clustered_bootstrap import (
@@ -278,8 +278,7 @@ def save_attack(run: Run, result: AttackResult) -> None:
     """Write the result as JSON, and every breaking point as a row of a CSV file."""
     run.save(ATTACK, _without_nan(asdict(result)))
     rows = [[vars(point)[name] for name in _COLUMNS] for point in result.points]
-    with atomic_write(run.folder / POINTS) as partial:
-        partial.write_text(csv_text([_COLUMNS, *rows]), encoding="utf-8")
+    write_file(run.folder / POINTS, csv_text([_COLUMNS, *rows]))
 
 
 def _certificate(attack: EpisodeAttack) -> Certificate | None:

@@ -19,7 +19,7 @@ from rewardlab.metrics.accuracy import success_accuracy
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, Draws, draw_clusters
 from rewardlab.metrics.contract import Metric, answered
 from rewardlab.metrics.estimates import clusters_of, with_clusters
-from rewardlab.metrics.noise_floor import asked_again, noise_floor, split_repeats
+from rewardlab.metrics.noise_floor import noise_floor, repeat_variance, split_repeats
 from rewardlab.metrics.paired_differences import PairedDifference, exact_mcnemar, holm, paired_metric
 
 DRAWS = 10_000
@@ -150,7 +150,7 @@ def _with_noise(run: Run) -> TrialTable:
     if not repeats:
         return trials
     first, again = split_repeats(trials)
-    for name, variance in asked_again(first, again, run.record.plan.repeated).variance.items():
+    for name, variance in repeat_variance(first, again, run.record.plan.repeated).variance.items():
         first = first.with_column(_NOISE + name, variance)
     return first
 

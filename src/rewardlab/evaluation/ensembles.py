@@ -53,14 +53,14 @@ class EnsembleReport:
     points: tuple[CostPoint, ...]
 
 
-def report_ensembles(run: Run, seed: int = 0) -> EnsembleReport | None:
+def report_ensembles(run: Run) -> EnsembleReport | None:
     """Return what the ensembles of a run cost and gain beside its other evaluated models; None where it has none."""
     trials = with_clusters(with_clean_answers(run.trials(_COLUMNS)))
     own = {model: _of(trials, model) for model in dict.fromkeys(trials.text("model"))}
     asked = {model: _asked(own[model]) for model in run.record.evaluated if model in own}
     if not any(asked.values()):
         return None
-    draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, seed)
+    draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, 0)
     correlations: dict[tuple[str, str, float], ErrorCorrelation] = {}  # another rule for the same members says the same
     for model, members in asked.items():
         if members and (members.keys() <= own.keys() or np.isnan(own[model].number("skipped_members")).all()):
@@ -188,14 +188,14 @@ class NormaliserReport:
     price: float | None
 
 
-def report_normalisers(run: Run, seed: int = 0) -> list[NormaliserReport]:
+def report_normalisers(run: Run) -> list[NormaliserReport]:
     """Return what the normalisers of a run change, each beside the same model of the run without it."""
     evaluated = run.record.evaluated
     pairs = {name: plain for name in evaluated if (plain := _without_normaliser(name)) in evaluated}
     if not pairs:
         return []
     trials = with_clusters(with_clean_answers(run.trials(_COLUMNS)))
-    draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, seed)
+    draws = draw_clusters(int(clusters_of(trials).max(initial=-1)) + 1, DRAWS, 0)
     return [_normaliser_report(_of(trials, name), _of(trials, plain), draws) for name, plain in pairs.items()]
 
 

@@ -35,7 +35,7 @@ from rewardlab.metrics.calibration import null_band, null_quantiles, reliability
 from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import clusters_of
-from rewardlab.metrics.noise_floor import AskedAgain, even_weights, level_noise, subset_weights
+from rewardlab.metrics.noise_floor import RepeatVariance, even_weights, level_noise, subset_weights
 from rewardlab.metrics.paired_differences import (
     Column,
     PairedDifference,
@@ -129,7 +129,7 @@ def certifiable_categories(trials: TrialTable, accuracy_threshold: float) -> tup
 
 
 def control_checks(
-    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: AskedAgain | None = None
+    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: RepeatVariance | None = None
 ) -> tuple[ControlCheck, ...]:
     """Return, per evaluated model and control, whether its MAE is lower on the trials both scored: clean, and all.
 
@@ -201,7 +201,7 @@ def _test_fields(paired: PairedDifference, p_holm: float) -> dict[str, Any]:
 
 
 def drops(
-    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: AskedAgain | None = None
+    trials: TrialTable, draws: Draws, evaluated: Sequence[str], again: RepeatVariance | None = None
 ) -> tuple[AccuracyDrop, ...]:
     """Return, per evaluated model and category, the paired drop of success accuracy from clean to the highest severity.
 
@@ -255,7 +255,7 @@ def _drop(
 
 
 def model_noise(
-    trials: TrialTable, draws: Draws, again: AskedAgain | None, repeats: int, repeated: Sequence[str]
+    trials: TrialTable, draws: Draws, again: RepeatVariance | None, repeats: int, repeated: Sequence[str]
 ) -> tuple[ModelNoise, ...]:
     """Return how far the answers of each model move when the same is asked again; nothing where nothing was."""
     model_of, models = trials.codes("model")

@@ -13,7 +13,7 @@ from xml.etree import ElementTree
 
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.storage import write_file
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.evaluation.display import format_interval, format_number, format_threshold
@@ -175,7 +175,4 @@ def _write(path: Path, suite: ElementTree.Element) -> None:
     suite.set("time", f"{sum(float(case.get('time', 0)) for case in cases):.3f}")
     root = ElementTree.Element("testsuites")
     root.append(suite)
-    with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        ElementTree.ElementTree(root).write(partial, encoding="utf-8", xml_declaration=True)
+    write_file(path, ElementTree.tostring(root, encoding="utf-8", xml_declaration=True))

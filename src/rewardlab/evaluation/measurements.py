@@ -19,7 +19,7 @@ from rewardlab.metrics.accuracy import macro_mae, micro_mae, success_accuracy
 from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
 from rewardlab.metrics.contract import OPTIONAL, Metric, answered, eligible
 from rewardlab.metrics.estimates import MetricEstimate, clean_values, measure_answered, measure_conditions
-from rewardlab.metrics.noise_floor import AskedAgain, even_weights, subset_weights
+from rewardlab.metrics.noise_floor import RepeatVariance, even_weights, subset_weights
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,7 +122,7 @@ def _measurement(model: str, group: str, severity: int, metric: str, m: MetricEs
 # What a number under change is held against: the clean answer and the best constant, on the same trials.
 
 
-def paired_reference(trials: TrialTable, again: AskedAgain | None = None) -> tuple[PairedReference, ...]:
+def paired_reference(trials: TrialTable, again: RepeatVariance | None = None) -> tuple[PairedReference, ...]:
     """Return, per model, group, severity and metric, what the untouched episodes and the best constant give there.
 
     The metrics are those drawn over severity. `again` gives the noise floor of what differs from clean.
@@ -136,7 +136,7 @@ def paired_reference(trials: TrialTable, again: AskedAgain | None = None) -> tup
 
 
 def _references(
-    trials: TrialTable, conditions: Conditions, name: str, values: Numbers, again: AskedAgain | None
+    trials: TrialTable, conditions: Conditions, name: str, values: Numbers, again: RepeatVariance | None
 ) -> Iterator[PairedReference]:
     subset, names = np.zeros(len(trials), dtype=np.int64), ["all"]
     if name == macro_mae.name:  # it is a mean over subsets
@@ -160,7 +160,7 @@ def _references(
             yield PairedReference(model, group, severity, name, *held, best, *counted, none_if_nan(floor))
 
 
-def _floor(again: AskedAgain, trials: TrialTable, metric: str, rows: Codes) -> float:
+def _floor(again: RepeatVariance, trials: TrialTable, metric: str, rows: Codes) -> float:
     """Return the noise floor of a number on these trials, less the clean one; the error is a mean over subsets."""
     if metric == macro_mae.name:
         return again.floor_from_clean(micro_mae.name, rows, subset_weights(trials, rows))

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan, read_json, record_from_json, record_to_json
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.evaluation.frame_rewards import MEASURES, ClipFacts, Codes, Measured, Numbers, measure_values
 from rewardlab.metrics.clustered_bootstrap import Draws, draw_clusters, paired_p_value, percentile_interval, sum_by
 from rewardlab.metrics.paired_differences import holm
@@ -329,8 +329,7 @@ class Comparison:
 
 def write_comparison(folder: Path, comparison: Comparison) -> None:
     """Write the record of a comparison."""
-    with atomic_write(folder / FILE) as partial:
-        partial.write_text(json.dumps(record_to_json(comparison), indent=1) + "\n", encoding="utf-8")
+    write_file(folder / FILE, json.dumps(record_to_json(comparison), indent=1) + "\n")
 
 
 def read_comparison(folder: Path) -> Comparison:

@@ -171,14 +171,14 @@ def compare_clips(
     found = {}
     for model in (context.models[name] for name in context.evaluated):
         if model.compare is not None:
-            asked = _Asked(run, plan, context, model.fingerprint)
+            asked = _PairScoring(run, plan, context, model.fingerprint)
             answers = asked.ask(model.compare(plan.model_budget(run.folder)), (*people, *levels))
             found[model.name] = PairAnswers(answers[: len(people)], answers[len(people) :])
     return found
 
 
 @dataclass(frozen=True)
-class _Asked:
+class _PairScoring:
     """The questions to one model of a run."""
 
     run: Run

@@ -28,7 +28,7 @@ from rewardlab.core.settings import (
     Seed,
     SkipInvalid,
 )
-from rewardlab.core.storage import atomic_write, csv_text, writable
+from rewardlab.core.storage import csv_text, write_file
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import Trial, trust_sentence
 from rewardlab.data import HUB, recognised_folder, split_camera, split_name
@@ -245,7 +245,4 @@ def _write(ranking: Ranking, path: Path) -> None:
     else:
         cells = [[*({**row, "reasons": "; ".join(row["reasons"])}).values()] for row in rows]
         text = csv_text([list(rows[0]), *cells])
-    with writable(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
+    write_file(path, text)

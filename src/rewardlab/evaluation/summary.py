@@ -28,7 +28,7 @@ from rewardlab.evaluation.findings import (
 from rewardlab.evaluation.measurements import measurements, paired_reference
 from rewardlab.metrics.clustered_bootstrap import FEW_CLUSTERS, draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
-from rewardlab.metrics.noise_floor import asked_again, split_repeats
+from rewardlab.metrics.noise_floor import repeat_variance, split_repeats
 from rewardlab.models.vlm import UNREADABLE
 
 
@@ -65,7 +65,7 @@ def summarise(run: Run, draws: int = DRAWS, seed: int = 0) -> Summary:
 def _computed(table: TrialTable, record: RunRecord, draws: int = DRAWS, seed: int = 0) -> Summary:
     table, repeats = split_repeats(table) if record.plan.repeats > 1 else (table, None)
     trials = with_clusters(with_clean_answers(table))
-    again = None if repeats is None else asked_again(trials, repeats, record.plan.repeated)
+    again = None if repeats is None else repeat_variance(trials, repeats, record.plan.repeated)
     clusters = int(clusters_of(trials).max(initial=-1)) + 1
     drawn, test_draws = draw_clusters(clusters, draws, seed), draw_clusters(clusters, max(draws, TEST_DRAWS), seed)
     evaluated, accuracy_threshold = record.evaluated, record.plan.accuracy_threshold

@@ -21,10 +21,7 @@ def abstention_recall(trials: TrialTable) -> Numbers:
 
 
 @mean_metric(
-    better="lower",
-    eligibility="visible end",
-    display=Display("false abstentions", headline=True),
-    proportion=True,
+    better="lower", eligibility="visible end", display=Display("false abstentions", headline=True), proportion=True
 )
 def false_abstention_rate(trials: TrialTable) -> Numbers:
     """Share of clips that show the outcome, clean or with a change that keeps the label, where the model abstains."""

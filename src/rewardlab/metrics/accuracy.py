@@ -218,10 +218,7 @@ def _called_success(trials: TrialTable) -> Numbers:
 
 
 @mean_metric(
-    better="lower",
-    eligibility="every failure",
-    display=Display("false success", wrong_reward=True),
-    proportion=True,
+    better="lower", eligibility="every failure", display=Display("false success", wrong_reward=True), proportion=True
 )
 def false_success_of_failures(trials: TrialTable) -> Numbers:
     """Share of all failed episodes, near misses at level 4 included, scored as a success."""

@@ -22,7 +22,7 @@ NOISY_METRICS: tuple[Metric, ...] = (success_accuracy, micro_mae)  # whose diffe
 
 
 @dataclass(frozen=True, eq=False)
-class AskedAgain:
+class RepeatVariance:
     """What repeats tell of each trial of a run (nan: fewer than two of its answers are known).
 
     `variance` is that of each metric between askings; `spread` that of the level; `changed` the share of pairs of
@@ -74,7 +74,7 @@ def split_repeats(trials: TrialTable) -> tuple[TrialTable, TrialTable]:
     return TrialTable(trials.where(~again).arrow), TrialTable(trials.where(again).arrow)
 
 
-def asked_again(first: TrialTable, repeats: TrialTable, repeated: Collection[str]) -> AskedAgain:
+def repeat_variance(first: TrialTable, repeats: TrialTable, repeated: Collection[str]) -> RepeatVariance:
     """Return what the repeats of trials tell; a model that was not asked again always answers alike.
 
     `first` are the trials of a run, `repeats` the same questions asked again.
@@ -101,7 +101,7 @@ def asked_again(first: TrialTable, repeats: TrialTable, repeated: Collection[str
     levels = [_scored(table) for table in (first, repeats)]
     by_metric = {m.name: variance(*(m.values_of(table) for table in (first, repeats))) for m in NOISY_METRICS}
     every, owner = both(*map(rounded, levels))
-    return AskedAgain(
+    return RepeatVariance(
         by_metric, variance(*levels), _changed(every, owner, np.where(alike, levels[0], np.nan)), _clean_rows(first)
     )
 
@@ -117,7 +117,7 @@ def subset_weights(trials: TrialTable, rows: Codes) -> Numbers:
     return np.asarray(1 / (max(len(sizes), 1) * sizes[place]), np.float64)
 
 
-def level_noise(asked: AskedAgain, trials: TrialTable, rows: Codes, draws: Draws) -> tuple[float, MetricEstimate]:
+def level_noise(asked: RepeatVariance, trials: TrialTable, rows: Codes, draws: Draws) -> tuple[float, MetricEstimate]:
     """Return the standard deviation of the level between askings, and the share of pairs of askings that differ.
 
     The share is over the trials in these rows that got two answers or more, of all that were not dropped.

@@ -50,7 +50,7 @@ def paired_means(a: Numbers, b: Numbers, cluster: Codes, draws: Draws) -> Paired
 
 
 def paired_metric(metric: Metric, a: TrialTable, b: TrialTable, draws: Draws) -> PairedDifference:
-    """Compare a metric of two tables that hold the same cells in the same order, both with the column `cluster`."""
+    """Compare a metric of two tables with the same trials in the same order, both with the column `cluster`."""
     if metric.values is not None:
         return paired_means(metric.values(a), metric.values(b), clusters_of(a), draws)
     assert metric.resample is not None, f"{metric.name} has no draws to compare"

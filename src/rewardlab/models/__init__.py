@@ -114,7 +114,7 @@ _OWN: dict[str, ModelEntry] = {
     **CONTROLS,
     **SIMULATED,
     **POCKET,
-    **{name: backend_entry(name, backend, RUBRIC) for name, backend in VLM_BACKENDS.items()},
+    **{name: backend_entry(name, backend) for name, backend in VLM_BACKENDS.items()},
     "rubric": protocol_entry(RUBRIC),
     "causes": protocol_entry(CAUSES),
     "abstain": protocol_entry(ABSTAIN),

@@ -85,12 +85,7 @@ def load_clip_pair(place: str, revision: str, device: str, dtype: Any) -> ClipPa
     import transformers
 
     model = transformers.AutoModel.from_pretrained(
-        place,
-        revision=revision,
-        trust_remote_code=False,
-        use_safetensors=True,
-        dtype=dtype,
-        attn_implementation="sdpa",
+        place, revision=revision, trust_remote_code=False, use_safetensors=True, dtype=dtype, attn_implementation="sdpa"
     )
     tokenizer = transformers.AutoTokenizer.from_pretrained(place, revision=revision, trust_remote_code=False)
     processor = transformers.AutoImageProcessor.from_pretrained(

@@ -79,8 +79,8 @@ THRESHOLDS = {
 }
 _FRAMES, _SIDE = 8, 32  # at most so many of the shown frames are compared, in grey and so many pixels wide and high
 _SHARPNESS = 8  # of a threshold; finite, so that more change is always a higher level
-_HELD: dict[str, dict[str, float]] = {}  # by the shown frames: the three are asked about the same clips in turn
-_MOST_HELD = 256
+_CACHE: dict[str, dict[str, float]] = {}  # by the shown frames: the three are asked about the same clips in turn
+_MOST_CACHED = 256
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,7 @@ def pixel_changes(episode: Episode) -> dict[str, float]:
 
     clip = episode.clip
     key = digest(clip.source.digest, clip.order.tobytes())
-    if (found := _HELD.get(key)) is not None:
+    if (found := _CACHE.get(key)) is not None:
         return found
     picks = np.unique(np.linspace(0, len(clip) - 1, _FRAMES).round().astype(np.int64))
     frames = clip.source.read(clip.order[picks])
@@ -117,9 +117,9 @@ def pixel_changes(episode: Episode) -> dict[str, float]:
     steps = [float(np.abs(after - before).mean()) for before, after in pairwise(grey)] or [0.0]  # of a single frame
     ends, change = steps[-2:], float(np.abs(grey[-1] - grey[0]).mean())
     found = {"motion": sum(steps) / len(steps), "end-motion": sum(ends) / len(ends), "change": change}
-    if len(_HELD) >= _MOST_HELD:
-        _HELD.clear()
-    _HELD[key] = found
+    if len(_CACHE) >= _MOST_CACHED:
+        _CACHE.clear()
+    _CACHE[key] = found
     return found
 
 
@@ -141,7 +141,7 @@ class Oracle:
     def _score(self, episode: Episode) -> Answer:
         level = episode.label.level
         if level is None:
-            return Failure("the true level of this cell is unknown, and an oracle does not guess")
+            return Failure("the true level of this trial is unknown, and an oracle does not guess")
         if not self.error:
             return Score(float(level), _certain(level).probabilities, episode.label.progress)
         rng = rng_for(self.seed, "noisy oracle", _content(episode))

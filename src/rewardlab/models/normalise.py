@@ -130,14 +130,7 @@ class Normalised:
 
 def _told(answer: Answer, instruction: str, spent: ScoreInfo) -> Answer:
     info = answer.info
-    return replace(
-        answer,
-        info=replace(
-            info,
-            normalised_instruction=instruction,
-            **spent_together([info, spent]),
-        ),
-    )
+    return replace(answer, info=replace(info, normalised_instruction=instruction, **spent_together([info, spent])))
 
 
 def normaliser_settings(
@@ -161,10 +154,7 @@ def name_normalised(string: ModelString, name_model: Callable[[str], NamedModel]
         return Normalised(built[0], RuleRewriter() if vlm is None else LanguageModelRewriter(vlm.build(budget)))
 
     named = name_composite(
-        name,
-        identity("normalise", settings, *([] if vlm is None else [vlm.fingerprint])),
-        [model],
-        combine,
+        name, identity("normalise", settings, *([] if vlm is None else [vlm.fingerprint])), [model], combine
     )
     return replace(
         named,

@@ -21,15 +21,7 @@ from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
 from rewardlab.core.trial import Answer, Failure, Score
-from rewardlab.models.backends.openai import (
-    Concurrency,
-    Deadline,
-    KeyEnv,
-    Retries,
-    Timeout,
-    check_requests,
-    read_key,
-)
+from rewardlab.models.backends.openai import Concurrency, Deadline, KeyEnv, Retries, Timeout, check_requests, read_key
 from rewardlab.models.contract import (
     CONNECT_SECONDS,
     ModelEntry,

@@ -69,7 +69,7 @@ class Simulated:
     def _score(self, episode: Episode) -> Answer:
         truth = episode.label
         if truth.level is None:
-            return Failure("the true level of this cell is unknown, and a simulated model does not guess")
+            return Failure("the true level of this trial is unknown, and a simulated model does not guess")
         normals = rng_for(0, "simulated", self.name, episode.hash).standard_normal(len(episode.clip))
         error = NOISE * (1 - self.competence) * correlated(normals, RHO)
         level = float(np.clip(truth.level + 4 * error[-1], 1, 5))  # levels 1 to 5 span progress 0 to 1
@@ -100,5 +100,5 @@ SIMULATED = {
         "simulated:general@visual=4 for the noise of visual severity 4, whatever it is shown",
         _name,
         sees_truth=True,
-    ),
+    )
 }

@@ -103,7 +103,7 @@ class BenchmarkReport:
         return {name: found[name] for name in dict.fromkeys([*self.evaluated, *controls])}
 
     @property
-    def told_causes(self) -> dict[str, CauseErrors]:
+    def named_causes(self) -> dict[str, CauseErrors]:
         """Return how well each model tells why rollouts failed, and what the best constant answer gets; maybe none."""
         found = self.causes
         return {} if found is None else {self.shown(n): m for n, m in found.models.items()} | {CONSTANT: found.constant}
@@ -259,7 +259,7 @@ def print_benchmark(benchmark: BenchmarkReport, console: "Console") -> None:
     console.print(_parts(benchmark, "subsets", benchmark.errors.subsets))
     for kind, names in benchmark.breakdowns.items():
         console.print(_parts(benchmark, kind, names))
-    if benchmark.told_causes:
+    if benchmark.named_causes:
         console.print(_causes(benchmark))
     if benchmark.swings:
         console.print(_swings(benchmark))
@@ -366,7 +366,7 @@ def _causes(benchmark: BenchmarkReport) -> "Table":
     table = _table("Why rollouts failed; 95 % intervals")
     for heading in ("accuracy", "macro F1", "frame error", "read"):
         table.add_column(heading, justify="right")
-    for name, found in benchmark.told_causes.items():
+    for name, found in benchmark.named_causes.items():
         measures = (error_text(each) for each in (found.accuracy, found.macro_f1, found.frame_error))
         table.add_row(safe_markup(name), *measures, f"{found.accuracy.scored}/{found.accuracy.asked}")
     return table

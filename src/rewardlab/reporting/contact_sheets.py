@@ -9,7 +9,7 @@ import numpy as np
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError, RewardlabError
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.storage import writable, write_file
 from rewardlab.core.trial import CLEAN, SEVERITIES, Trial
 from rewardlab.core.video_encoding import encode_bytes
 from rewardlab.evaluation.attack import AttackRun
@@ -39,10 +39,7 @@ def write_strips(strips: Sequence[Frames], path: Path) -> None:
     widths = [((0, 0), (0, width - strip.shape[1]), (0, 0)) for strip in strips]
     whole = np.concatenate([np.pad(s, w, constant_values=PAPER) for s, w in zip(strips, widths, strict=True)])
     _, data = cv2.imencode(path.suffix, whole[..., ::-1], _QUALITY.get(path.suffix, []))
-    with writable(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_bytes(data.tobytes())
+    write_file(path, data.tobytes())
 
 
 def frame_row(frames: Frames) -> Frames:
@@ -109,9 +106,8 @@ def _written(shown: TrialReplay, point: BreakingPoint, trial: Trial, stem: Path)
     except RewardlabError as error:
         return [caption(f"{point.episode}: {error}", _WIDTH, SOFT)]
     for name, clip in (("before", before), ("after", after)):
-        with atomic_write(stem.with_name(f"{stem.name}-{name}.mp4")) as partial:
-            partial.write_bytes(encode_bytes(clip.episode.frames, CLIP_FPS, crf=23))
+        write_file(stem.with_name(f"{stem.name}-{name}.mp4"), encode_bytes(clip.episode.frames, CLIP_FPS, crf=23))
     title = f"{point.episode}: {point.perturbation}, holds at {point.holds_at:g}, breaks at {point.breaks_at:g}"
-    told = f"{after.episode.instruction}   [true level {trial.truth_level}, scored {trial.level:.2f}]"
+    instruction = f"{after.episode.instruction}   [true level {trial.truth_level}, scored {trial.level:.2f}]"
     rows = frame_row(before.episode.frames), frame_row(after.episode.frames)
-    return [caption(title, _WIDTH, INK), rows[0], caption(told, _WIDTH, SOFT), rows[1]]
+    return [caption(title, _WIDTH, INK), rows[0], caption(instruction, _WIDTH, SOFT), rows[1]]

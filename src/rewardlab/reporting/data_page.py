@@ -12,12 +12,13 @@ import numpy as np
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError
 from rewardlab.core.settings import Demonstrations, Help, Seed
+from rewardlab.core.storage import write_file
 from rewardlab.data.row_listing import ListedRow, paused_garbage_collection
 from rewardlab.data.sources import IF_DEMONSTRATIONS
 from rewardlab.evaluation.display import format_number, format_percent, format_percent_interval
 from rewardlab.evaluation.vision_free import BaselineScore
 from rewardlab.reporting.data_report import DataFacts, GroupCounts, RowConflicts, level_lengths, measure_data
-from rewardlab.reporting.page import data_address, page_path, templates, write_page
+from rewardlab.reporting.page import data_address, page_path, templates
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -56,7 +57,7 @@ def data_report(
         facts = measure_data(
             str(data), videos=videos, near_duplicates=near_duplicates, seed=seed, demonstrations=demonstrations
         )
-        return write_page(page, render_data_page(facts))
+        return write_file(page, render_data_page(facts))
 
 
 def vision_free_sentence(score: BaselineScore) -> str:

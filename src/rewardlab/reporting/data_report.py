@@ -19,13 +19,7 @@ from rewardlab.core.seeding import rng_for
 from rewardlab.data.contract import Problem
 from rewardlab.data.duplicates import ExactCopies, VideoName, exact_copies
 from rewardlab.data.roboreward_rows import METADATA
-from rewardlab.data.row_listing import (
-    ListedRow,
-    RowListing,
-    draw_videos,
-    folders_of_splits,
-    list_splits,
-)
+from rewardlab.data.row_listing import ListedRow, RowListing, draw_videos, folders_of_splits, list_splits
 from rewardlab.data.safe_files import path_inside
 from rewardlab.data.video import VideoFile, map_threads
 from rewardlab.evaluation.engines.processes import Process, start_worker

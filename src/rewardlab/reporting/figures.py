@@ -139,11 +139,7 @@ def severity_axis(axes: Axes, severities: Sequence[int]) -> None:
 
 
 def draw_curve(
-    axes: Axes,
-    values: Sequence[float],
-    ends: tuple[Sequence[float], Sequence[float]],
-    style: SeriesStyle,
-    label: str,
+    axes: Axes, values: Sequence[float], ends: tuple[Sequence[float], Sequence[float]], style: SeriesStyle, label: str
 ) -> None:
     """Draw a curve over severities from 0 on, in the band of its intervals; both break where a number is nan."""
     severities = range(len(values))

@@ -14,6 +14,7 @@ from rewardlab.core.errors import PlanError
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
+from rewardlab.core.storage import write_file
 from rewardlab.core.summary import Summary
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
@@ -38,12 +39,7 @@ from rewardlab.models import MODELS
 from rewardlab.reporting.benchmark_tables import helm_mark, load_benchmark, short_name
 from rewardlab.reporting.findings_text import best_control_text, certified_text
 from rewardlab.reporting.report import AllowCode
-from rewardlab.reporting.submissions import (
-    Submission,
-    stated_training,
-    training_sentences,
-    valid_submitted,
-)
+from rewardlab.reporting.submissions import Submission, stated_training, training_sentences, valid_submitted
 
 Numbers = NDArray[np.float64]
 _FACTS = ("task", "video", "subset")  # of an episode, the same for every model
@@ -67,7 +63,6 @@ def leaderboard(
         rewardlab leaderboard runs/pocket runs/gpt --out site --allow-code
         rewardlab leaderboard submissions/* --check
     """
-    from rewardlab.reporting.page import write_page
     from rewardlab.reporting.run_page import environment, render_page
 
     places, folder = several(runs), Path(out)
@@ -77,15 +72,15 @@ def leaderboard(
     for number_of_run, submitted in enumerate(map(valid_submitted, places), start=1):
         run = submitted.run
         summary, page = load_summary(run), f"{_slug(submitted.place.resolve().name)}-{number_of_run}.html"
-        write_page(folder / page, render_page([run], [summary], allow_code=allow_code))
+        write_file(folder / page, render_page([run], [summary], allow_code=allow_code))
         entries += entries_of(run, summary, page, submitted.submission)
     entries = with_model_pages(entries)
     tables = leaderboard_tables(entries)
     template = environment().get_template("leaderboard_model.html")
     for own in model_pages(entries, tables):
-        write_page(folder / own.page, template.render(own=own))
+        write_file(folder / own.page, template.render(own=own))
     html = environment().get_template("leaderboard.html").render(tables=tables, least_coverage=LEAST_COVERAGE)
-    return write_page(folder / "index.html", html)
+    return write_file(folder / "index.html", html)
 
 
 def _slug(name: str) -> str:
@@ -101,7 +96,7 @@ class RankInterval:
     episodes: int
 
 
-def rank_intervals(tables: Sequence[TrialTable], draws: int, seed: int = 0) -> list[RankInterval | None]:
+def rank_intervals(tables: Sequence[TrialTable], draws: int) -> list[RankInterval | None]:
     """Return, per table of one model's trials, its rank by mean error over subsets, on the episodes that all answered.
 
     None where there is nothing to rank: fewer than two models, or no common episode.
@@ -114,19 +109,19 @@ def rank_intervals(tables: Sequence[TrialTable], draws: int, seed: int = 0) -> l
     common = sorted(set.intersection(*map(set, errors))) if len(errors) > 1 else []
     if not common:
         return [None] * len(tables)
-    drawn = _drawn_errors(tables[0], common, np.array([[own[name] for name in common] for own in errors]), draws, seed)
+    drawn = _drawn_errors(tables[0], common, np.array([[own[name] for name in common] for own in errors]), draws)
     ranks = 1 + (drawn[None, :, :] < drawn[:, None, :]).sum(axis=1)  # models with a lower error come before
     low, high = np.quantile(ranks, (0.025, 0.975), axis=1, method="nearest")
     return [RankInterval(int(a), int(b), len(common)) for a, b in zip(low, high, strict=True)]
 
 
-def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, draws: int, seed: int) -> Numbers:
+def _drawn_errors(first: TrialTable, episodes: Sequence[str], errors: Numbers, draws: int) -> Numbers:
     """Return the mean over subsets of the mean error, by model and draw; in a draw, over the subsets that are in it."""
     place = {name: row for row, name in enumerate(first.text("episode"))}
     facts = first.take(np.array([place[name] for name in episodes], dtype=np.int64))
     task, video, subset = (np.unique(facts.text(c).astype(str), return_inverse=True)[1] for c in _FACTS)
     cluster, subsets = cluster_codes(task.astype(np.int64), video.astype(np.int64)), int(subset.max()) + 1
-    drawn = draw_clusters(int(cluster.max()) + 1, draws, seed)
+    drawn = draw_clusters(int(cluster.max()) + 1, draws, 0)
     found = []
     for own in errors:
         ratios = drawn.ratios(*condition_sums(own, cluster, subset.astype(np.int64), subsets, drawn.clusters))

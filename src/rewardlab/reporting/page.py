@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rewardlab.core.errors import PlanError
-from rewardlab.core.storage import atomic_write, writable
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,12 +31,3 @@ def page_path(out: Path | str) -> Path:
     if not path.name or (path.is_dir() and path.suffix == ".html"):
         raise PlanError(f"out must name a page to write such as report.html, got {str(out)!r}, which is a folder")
     return path if path.suffix == ".html" else path.with_name(f"{path.name}.html")
-
-
-def write_page(path: Path, html: str) -> Path:
-    """Write a page, whole or not at all, and return its path; its folder is made where it is missing."""
-    with writable(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(html, encoding="utf-8")
-    return path

@@ -14,7 +14,7 @@ from rewardlab.core.errors import PlanError, RunError, require_packages
 from rewardlab.core.run import Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
-from rewardlab.core.storage import atomic_write, writable
+from rewardlab.core.storage import atomic_write, writable, write_file
 from rewardlab.core.summary import Summary, rename_models
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import trials_digest
@@ -88,11 +88,11 @@ def runs_publish(
     copied = _copy_run(opened, folder)
     write_report([copied], folder / "report.html", allow_code=allow_code)
     summary = load_summary(copied)
-    _write(folder / CARD, model_card(copied, summary, submission, benchmark))
+    write_file(folder / CARD, model_card(copied, summary, submission, benchmark))
     if benchmark:
         entries = result_entries(record, summary, model, benchmark, source)
-        _write(folder / RESULTS / "rewardlab.yaml", yaml_text(entries) + "\n")
-    _write(folder / SUBMISSION, json.dumps(submission.to_json(), indent=2, sort_keys=True) + "\n")
+        write_file(folder / RESULTS / "rewardlab.yaml", yaml_text(entries) + "\n")
+    write_file(folder / SUBMISSION, json.dumps(submission.to_json(), indent=2, sort_keys=True) + "\n")
     return upload(folder, push, repo_type) if push else str(folder)
 
 
@@ -159,13 +159,6 @@ def _copy_run(run: Run, folder: Path) -> Run:
     copied = Run(target)
     save_summary(copied)
     return copied
-
-
-def _write(path: Path, text: str) -> None:
-    with writable(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 # The card: YAML for the hub, Markdown for people.

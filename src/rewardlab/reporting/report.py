@@ -12,7 +12,7 @@ from rewardlab.core.records import record_to_json
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.settings import Help, several
-from rewardlab.core.storage import atomic_write, csv_text, writable
+from rewardlab.core.storage import csv_text, write_file
 from rewardlab.core.summary import Measurement, Summary, join_summaries, rename_models
 from rewardlab.core.trial import CLEAN
 from rewardlab.evaluation.display import (
@@ -35,7 +35,7 @@ from rewardlab.reporting.findings_text import (
     findings,
     no_labels_sentence,
 )
-from rewardlab.reporting.page import page_path, write_page
+from rewardlab.reporting.page import page_path
 from rewardlab.reporting.severity_curves import calibration_curves, metrics_with_values, severity_curves
 
 if TYPE_CHECKING:
@@ -90,13 +90,11 @@ def write_report(runs: Sequence[Run], page: Path, *, allow_code: bool = False, f
         raise RunError(f"{folder} is a link to another place, where nothing is written; remove it")
     if folder.is_file():
         raise RunError(f"{folder} is a file, but the numbers of {page} need a folder of that name; name another --out")
-    write_page(page, render_page(runs, summaries, allow_code=allow_code))
-    with writable(folder):
-        folder.mkdir(exist_ok=True)
+    write_file(page, render_page(runs, summaries, allow_code=allow_code))
     _write_numbers(summary, folder)
     if figures:
         write_figures(folder, lambda: _figures(shown))
-    _write(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
+    write_file(folder / "card.md", robustness_card(shown, [run.record for run in runs]))
     return page
 
 
@@ -120,15 +118,10 @@ def write_figures(folder: Path, draw: Callable[[], Mapping[str, "Figure"]]) -> l
     return paths
 
 
-def _write(path: Path, content: str | bytes) -> None:
-    with atomic_write(path) as partial:
-        partial.write_bytes(content.encode() if isinstance(content, str) else content)
-
-
 def _write_numbers(summary: Summary, folder: Path) -> None:
     rows = [record_to_json(row) for row in summary.measurements]
     columns = [field.name for field in fields(Measurement)]
-    _write(folder / "numbers.csv", csv_text([columns, *([row[name] for name in columns] for row in rows)]))
+    write_file(folder / "numbers.csv", csv_text([columns, *([row[name] for name in columns] for row in rows)]))
 
 
 def _figures(summary: Summary) -> "dict[str, Figure]":

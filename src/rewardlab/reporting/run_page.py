@@ -10,13 +10,7 @@ from jinja2 import Environment
 
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.run import Run
-from rewardlab.core.summary import (
-    CalibrationErrors,
-    Measurement,
-    Summary,
-    join_summaries,
-    rename_models,
-)
+from rewardlab.core.summary import CalibrationErrors, Measurement, Summary, join_summaries, rename_models
 from rewardlab.core.trial import CLEAN, MIDWAY
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.evaluation.display import (
@@ -84,7 +78,7 @@ _TABLE_ONLY = ("exact_accuracy", "within_one_accuracy")  # no tiles beside MAE w
 class ShownNumber:
     """A number as the page shows it: text, interval, coverage, and how good it is from 0 to 1.
 
-    `held_against` is, on the same trials, the clean value and, where a change sets new labels, the best constant's.
+    `reference` is, on the same trials, the clean value and, where a change sets new labels, the best constant's.
     """
 
     text: str
@@ -92,7 +86,7 @@ class ShownNumber:
     coverage: str
     value: float | None
     good: float | None
-    held_against: str = ""
+    reference: str = ""
     best_control: str = ""
     why: str = ""  # there is no number
 
@@ -194,7 +188,7 @@ def _tiles(summary: Summary, model: str) -> list[tuple[str, ShownNumber]]:
         known = [(row.value, row) for row in rows if row.value is not None]
         if known:
             worst = min(known, key=lambda pair: pair[0])[1]
-            shown = replace(_number(worst, metric), held_against=f"{worst.group}, severity {worst.severity}")
+            shown = replace(_number(worst, metric), reference=f"{worst.group}, severity {worst.severity}")
             found.append((f"{metric.heading}, worst category", shown))
     return found
 
@@ -204,7 +198,7 @@ def _clean_number(summary: Summary, model: str, metric: Metric) -> ShownNumber:
     number = _number(summary.clean(model, metric.name), metric)
     ceiling = summary.clean(model, metric.display.ceiling).value
     reach = "" if ceiling is None else f"ceiling {format_number(ceiling)}"
-    return replace(number, held_against=reach, best_control=best_control_text(summary, model, metric))
+    return replace(number, reference=reach, best_control=best_control_text(summary, model, metric))
 
 
 def _number_at(summary: Summary, model: str, group: str, severity: int, metric: Metric) -> ShownNumber:
@@ -217,7 +211,7 @@ def _number_at(summary: Summary, model: str, group: str, severity: int, metric: 
     references += [f"constant {format_number(held.blind)}"] if held.relabelled else []
     references += [f"noise {format_number(held.noise_floor)}"] if held.noise_floor is not None else []
     shown = ", ".join(references) if row.value is not None else ""
-    return replace(_number(row, metric, held.blind if held.relabelled else None), held_against=shown)
+    return replace(_number(row, metric, held.blind if held.relabelled else None), reference=shown)
 
 
 def _number(row: Measurement, metric: Metric, blind: float | None = None) -> ShownNumber:

@@ -18,7 +18,7 @@ import numpy as np
 from rewardlab.core.errors import RewardlabError, RunError
 from rewardlab.core.run import ATTACK, RECORD, SUMMARY, Run
 from rewardlab.core.seeding import digest
-from rewardlab.core.storage import is_locked, writable
+from rewardlab.core.storage import is_locked, write_file
 from rewardlab.core.summary import Measurement, in_control_order
 from rewardlab.core.trial import CATEGORIES, CLEAN, SEVERITIES
 from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
@@ -35,7 +35,7 @@ from rewardlab.metrics.accuracy import macro_mae, success_accuracy, success_auc_
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.estimates import clusters_of, with_clean_answers, with_clusters
 from rewardlab.reporting.command_text import COMPARISON_HEAD, comparison_notes, test_row, verdict
-from rewardlab.reporting.page import data_address, templates, write_page
+from rewardlab.reporting.page import data_address, templates
 from rewardlab.reporting.severity_curves import KEPT
 from rewardlab.reporting.trial_cards import shrink
 
@@ -139,10 +139,7 @@ class RunsPage:
         row |= {"state": state_of(entry), "kind": record.kind, "data": record.settings.data, "models": models}
         row |= {"date": format_date(record.created), "created": record.created, "episodes": record.episodes}
         row |= {"trials": min(entry.trials, record.trials), "planned": record.trials}
-        return row | {
-            "data_digest": record.plan.data_digest,
-            "note": _ATTACK_NOTE if record.kind == "attack" else "",
-        }
+        return row | {"data_digest": record.plan.data_digest, "note": _ATTACK_NOTE if record.kind == "attack" else ""}
 
     def _outside(self, run: Run) -> str:
         """Say which file of a run leads out of the folder; nothing where none does."""
@@ -409,8 +406,6 @@ def write_static_copy(page: RunsPage, out: Path) -> Path:
     Clips are limited: untouched ones first, then those at the highest severities.
     """
     listed, data = page.runs(all_numbers=True), out / "data"
-    with writable(data):
-        data.mkdir(parents=True, exist_ok=True)
     put = partial(_write_document, data)
     readable = [row for row in listed["runs"] if row["state"] != "unreadable"]
     clips: list[tuple[int, str, str, str]] = []  # by what goes first
@@ -430,13 +425,13 @@ def write_static_copy(page: RunsPage, out: Path) -> Path:
         name = f"tests-{name_a}-{name_b}"
         put(name, _document_or_problem(page, name) if number < _MOST_PAIRS else {"problem": _NO_TESTS})
     put("runs", listed)
-    return write_page(out / "index.html", page.html(static=True))
+    return write_file(out / "index.html", page.html(static=True))
 
 
 def _write_document(folder: Path, name: str, content: Json) -> int:
     """Write a document as a script, and return its bytes; nothing in it can end the script."""
     text = json.dumps(content, allow_nan=False).replace("<", "\\u003c")
-    write_page(folder / f"{name}.js", f'rewardlab.take("{name}", {text});\n')
+    write_file(folder / f"{name}.js", f'rewardlab.take("{name}", {text});\n')
     return len(text)
 
 
@@ -449,7 +444,7 @@ def _document_or_problem(page: RunsPage, name: str) -> Json:
 
 def _write_report(page: RunsPage, key: str, out: Path) -> bool:
     try:
-        write_page(out / f"report-{key}.html", page.report(key))
+        write_file(out / f"report-{key}.html", page.report(key))
     except RewardlabError:
         return False
     return True

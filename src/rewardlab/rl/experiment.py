@@ -19,7 +19,7 @@ from rewardlab.core.errors import RewardlabError
 from rewardlab.core.records import read_json, record_to_json
 from rewardlab.core.run import claim_folder
 from rewardlab.core.settings import Execution
-from rewardlab.core.storage import atomic_write, locked, writable
+from rewardlab.core.storage import locked, writable, write_file
 from rewardlab.core.terminal import terminal_console
 from rewardlab.core.trial import error_text
 from rewardlab.evaluation.engines.ordered_map import map_items
@@ -106,8 +106,7 @@ def train_or_fail(plan: RlPlan, folder: StudyFolder, run: TrainingRun) -> Traini
     folder.training_run(run).mkdir(parents=True, exist_ok=True)
     path = folder.starts(run)
     starts = 1 + (int(path.read_text(encoding="utf-8") or "0") if path.exists() else 0)
-    with atomic_write(path) as partial_path:
-        partial_path.write_text(str(starts), encoding="utf-8")
+    write_file(path, str(starts))
     if starts > _MAX_STARTS:
         return _fail(folder, run, f"its process ended {_MAX_STARTS} times")
     try:
@@ -131,12 +130,7 @@ def _fail(folder: StudyFolder, run: TrainingRun, reason: str) -> TrainingRunResu
 
 
 def _results(
-    plan: RlPlan,
-    folder: StudyFolder,
-    command: str,
-    offline: tuple[OfflineMeasures, ...],
-    seconds: float,
-    workers: int,
+    plan: RlPlan, folder: StudyFolder, command: str, offline: tuple[OfflineMeasures, ...], seconds: float, workers: int
 ) -> RlResults:
     cloned = [task for task in plan.tasks if folder.policy_facts(task).exists()]
     facts = {task: read_policy_facts(folder.policy_facts(task)) for task in cloned}
@@ -161,8 +155,7 @@ def _add_seconds(path: Path, seconds: float) -> float:
     """Add the wall time of this start to that of earlier ones and return the sum."""
     with suppress(OSError, ValueError, KeyError, TypeError):  # of no file, or a damaged one: wall time is no result
         seconds += float(read_json(path)["seconds"])
-    with atomic_write(path) as partial_path:
-        partial_path.write_text(json.dumps({"seconds": seconds}), encoding="utf-8")
+    write_file(path, json.dumps({"seconds": seconds}))
     return seconds
 
 

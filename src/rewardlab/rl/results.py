@@ -8,7 +8,7 @@ from typing import Literal, TypeVar
 
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import meaning, read_json, record_from_json, record_to_json
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import write_file
 
 Kind = TypeVar("Kind")
 
@@ -117,8 +117,7 @@ class RlResults:
 
 def write_results(results: RlResults, folder: Path) -> None:
     """Write the record of a study into its folder."""
-    with atomic_write(folder / RESULTS) as partial:
-        partial.write_text(json.dumps(record_to_json(results), indent=1) + "\n", encoding="utf-8")
+    write_file(folder / RESULTS, json.dumps(record_to_json(results), indent=1) + "\n")
 
 
 def read_results(folder: Path) -> RlResults:
@@ -128,8 +127,7 @@ def read_results(folder: Path) -> RlResults:
 
 def write_training_run(result: TrainingRunResult, path: Path) -> None:
     """Write the record of one training run."""
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(record_to_json(result)) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(record_to_json(result)) + "\n")
 
 
 def read_training_run(path: Path) -> TrainingRunResult:

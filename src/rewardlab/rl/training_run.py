@@ -13,7 +13,7 @@ import torch
 from rewardlab.core.errors import ModelError, RunError, SimulatorError
 from rewardlab.core.records import read_json
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.rl.diffusion_policy import DiffusionPolicy, clone_policy, collect_demonstrations
 from rewardlab.rl.dsrl import SteeredPolicy
 from rewardlab.rl.plan import RlPlan, StudyFolder, TrainingRun
@@ -43,8 +43,7 @@ def make_base_policy(plan: RlPlan, folder: StudyFolder, task: str) -> None:
         "success": float(np.mean([episode.success for episode in episodes])),
         "demonstrations": demonstrations.successes / demonstrations.episodes,
     }
-    with atomic_write(folder.policy_facts(task)) as partial:
-        partial.write_text(json.dumps(facts) + "\n", encoding="utf-8")
+    write_file(folder.policy_facts(task), json.dumps(facts) + "\n")
 
 
 def read_policy_facts(path: Path) -> tuple[float, float]:

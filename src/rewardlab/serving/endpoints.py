@@ -173,7 +173,7 @@ _BATCH_SCHEMA = {
             "minItems": 1,
             "maxItems": _MAX_CLIPS,
             "items": ClipReference.model_json_schema(),
-        },
+        }
     },
 }
 _CLIP_BODY = request_body({"multipart/form-data": _FORM_SCHEMA, "application/json": ClipReference.model_json_schema()})
@@ -291,9 +291,7 @@ async def health(server: Server) -> dict[str, Any]:
 
 
 @router.get(
-    "/v1/models",
-    tags=SERVER,
-    responses={401: REJECTIONS[401], **answered({"models": [{**_SERVED, "caveat": ""}]})},
+    "/v1/models", tags=SERVER, responses={401: REJECTIONS[401], **answered({"models": [{**_SERVED, "caveat": ""}]})}
 )
 async def models(server: Server) -> dict[str, Any]:
     """Return the models that are served: there is one."""

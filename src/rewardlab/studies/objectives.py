@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from rewardlab.core.settings import Help, read_plan
+from rewardlab.core.storage import write_file
 from rewardlab.evaluation.display import format_interval, format_number, format_p_value
 from rewardlab.evaluation.frame_rewards import MEASURES
 from rewardlab.evaluation.objective_comparison import (
@@ -16,7 +17,7 @@ from rewardlab.evaluation.objective_comparison import (
     RewardTrace,
     read_comparison,
 )
-from rewardlab.reporting.page import templates, write_page
+from rewardlab.reporting.page import templates
 from rewardlab.reporting.svg_charts import SMALL, Axes, Line, TitledChart, line_chart
 from rewardlab.training.objectives import objective_settings, train_objective
 
@@ -85,7 +86,7 @@ class TracePanel:
 
 def write_objective_page(folder: Path) -> Path:
     """Write the page of the comparison in a folder and return its path."""
-    return write_page(folder / PAGE, render_objective_page(read_comparison(folder)))
+    return write_file(folder / PAGE, render_objective_page(read_comparison(folder)))
 
 
 def render_objective_page(comparison: Comparison) -> str:

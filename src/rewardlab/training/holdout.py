@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import write_file
 from rewardlab.models.pocket import CatalogSplit, read_split
 from rewardlab.perturbations import PERTURBATIONS
 from rewardlab.worlds.edits import WORLD_EDITS
@@ -22,8 +22,7 @@ def recorded_split(folder: Path) -> CatalogSplit:
     """Return the split of a training; the first call draws it from the catalog and writes it into the folder."""
     path = folder / "catalog_split.json"
     if not path.exists():
-        with atomic_write(path) as partial:
-            partial.write_text(json.dumps(draw_split().to_json(), indent=2) + "\n", encoding="utf-8")
+        write_file(path, json.dumps(draw_split().to_json(), indent=2) + "\n")
     return read_split(path)
 
 

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from rewardlab.core.errors import ModelError
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.training.optimizer import trained_parameters
 from rewardlab.training.processes import Processes
 
@@ -182,8 +182,7 @@ class Curve:
         self._path = files.curve
         self._writer: Any = None
         kept = [row for row in read_curve(files.curve) if row["step"] <= step]  # later steps are taken again
-        with atomic_write(self._path) as partial:
-            partial.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+        write_file(self._path, "".join(json.dumps(row) + "\n" for row in kept))
         if files.tensorboard and find_spec("tensorboard") is not None:
             from torch.utils.tensorboard import SummaryWriter
 

@@ -8,7 +8,7 @@ from functools import partial
 from rewardlab.core.catalog import find
 from rewardlab.core.errors import PlanError, RewardlabError, RunError
 from rewardlab.core.run import claim_folder
-from rewardlab.core.storage import atomic_write, locked, store_address, writable
+from rewardlab.core.storage import locked, store_address, writable, write_file
 from rewardlab.core.terminal import ProgressBar
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.worlds.metaworld.tasks import SPLITS
@@ -86,8 +86,7 @@ def _repair(plan: Collection, planned: list[PlannedEpisode]) -> int:
     whole = (plan.out / "splits").exists()
     torn = None if whole or not names else names[-1]
     kept = [line for line, name in zip(lines, names, strict=False) if name != torn]
-    with atomic_write(path) as partial:
-        partial.write_text("".join(kept), encoding="utf-8")
+    write_file(path, "".join(kept))
     done = list(dict.fromkeys(name for name in names if name != torn))
     if done != [f"{each.stem}.mp4" for each in planned[: len(done)]]:
         raise RunError(f"{path} does not hold the episodes of this plan in order; collect into another folder")

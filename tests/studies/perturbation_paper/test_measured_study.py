@@ -23,11 +23,7 @@ from rewardlab.evaluation.summary import load_summary
 from rewardlab.metrics.clustered_bootstrap import draw_clusters
 from rewardlab.metrics.paired_differences import condition_means, less
 from rewardlab.studies.perturbation_paper.claims import Claim, Question, paper_claims
-from rewardlab.studies.perturbation_paper.commands import (
-    study_montecarlo,
-    study_perturbation,
-    write_tables,
-)
+from rewardlab.studies.perturbation_paper.commands import study_montecarlo, study_perturbation, write_tables
 from rewardlab.studies.perturbation_paper.measured import at, open_study
 from rewardlab.studies.perturbation_paper.measured_figures import measured_figures
 from rewardlab.studies.perturbation_paper.paper import GROUPS, group_of, roles_of

@@ -11,11 +11,7 @@ from rich.console import Console
 from rewardlab.core.run import Run
 from rewardlab.evaluation.summary import load_summary, summarise
 from rewardlab.reporting.run_page import render_page
-from rewardlab.studies.perturbation_paper.commands import (
-    MonteCarloOutput,
-    print_montecarlo,
-    study_montecarlo,
-)
+from rewardlab.studies.perturbation_paper.commands import MonteCarloOutput, print_montecarlo, study_montecarlo
 from rewardlab.studies.perturbation_paper.simulation_results import write_run
 
 
@@ -66,9 +62,7 @@ def test_a_run_holds_every_episode_and_has_a_report(small: tuple[MonteCarloOutpu
 
 
 @pytest.mark.slow
-def test_the_predictions_of_a_run_are_those_that_were_measured(
-    small: tuple[MonteCarloOutput, Run],
-) -> None:
+def test_the_predictions_of_a_run_are_those_that_were_measured(small: tuple[MonteCarloOutput, Run]) -> None:
     made, run = small
     assert made.results is not None
     rows = [t for t in run.trials().rows() if (t.model, t.category, t.severity) == ("tuned", "domain", 4)]

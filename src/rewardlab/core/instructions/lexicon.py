@@ -512,37 +512,10 @@ ADJECTIVE_SYNONYMS = {
 # Adjectives that describe an object of any kind; others may make a name of their own: "measuring tape", "mug cup".
 DESCRIPTIVE_ADJECTIVES = {
     *COLOUR_CONTRASTS,
-    *(
-        "left",
-        "right",
-        "top",
-        "bottom",
-        "upper",
-        "lower",
-        "middle",
-        "front",
-        "back",
-        "first",
-        "second",
-        "third",
-        "last",
-    ),
-    *("small", "big", "large", "little", "tall", "short", "long", "round", "square", "rectangular", "open", "empty"),
-    *(
-        "light",
-        "dark",
-        "clear",
-        "transparent",
-        "wooden",
-        "metal",
-        "metallic",
-        "golden",
-        "striped",
-        "other",
-        "one",
-        "two",
-    ),
-    *("three", "four", "topmost", "outstretched", "smaller", "bigger", "longer"),
+    *("left", "right", "top", "bottom", "upper", "lower", "middle", "front", "back", "first", "second", "third"),
+    *("last", "small", "big", "large", "little", "tall", "short", "long", "round", "square", "rectangular", "open"),
+    *("empty", "light", "dark", "clear", "transparent", "wooden", "metal", "metallic", "golden", "striped", "other"),
+    *("one", "two", "three", "four", "topmost", "outstretched", "smaller", "bigger", "longer"),
 }
 
 OPPOSITE_DIRECTIONS = {

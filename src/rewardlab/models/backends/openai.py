@@ -34,15 +34,7 @@ from rewardlab.models.contract import (
     shown_options,
 )
 from rewardlab.models.ledger import Ledger
-from rewardlab.models.vlm import (
-    AnswerFormat,
-    Completion,
-    Image,
-    NamedVlm,
-    Prompt,
-    VlmBackend,
-    choice_probs,
-)
+from rewardlab.models.vlm import AnswerFormat, Completion, Image, NamedVlm, Prompt, VlmBackend, choice_probs
 
 if TYPE_CHECKING:
     from rewardlab.models.backends.http_client import HttpClient

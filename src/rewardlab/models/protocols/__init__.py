@@ -128,14 +128,14 @@ def protocol_entry(protocol: VlmProtocol) -> ModelEntry:
     return ModelEntry(protocol.summary, name, options, version=protocol.version, over="backend")
 
 
-def backend_entry(name: str, backend: VlmBackend, protocol: VlmProtocol) -> ModelEntry:
-    """Return the line for `BACKEND:ARGUMENT?options`, the backend asked by this protocol."""
+def backend_entry(name: str, backend: VlmBackend) -> ModelEntry:
+    """Return the line for `BACKEND:ARGUMENT?options`, the backend asked by the rubric."""
 
     def named(string: ModelString) -> NamedModel:
-        return _name(protocol, backend, name, string.argument, string)
+        return _name(RUBRIC, backend, name, string.argument, string)
 
-    options = (protocol.settings(backend), *backend.options)
-    return ModelEntry(backend.summary, named, options, version=protocol.version)
+    options = (RUBRIC.settings(backend), *backend.options)
+    return ModelEntry(backend.summary, named, options, version=RUBRIC.version)
 
 
 def _name(protocol: VlmProtocol, backend: VlmBackend, kind: str, argument: str, string: ModelString) -> NamedModel:

@@ -63,12 +63,7 @@ _ARM_TINT = 18.0  # distance in Lab a and b from the arm's usual tint
 _SAME_COLOUR = 10.0  # Lab distance within which two pixels show the same surface
 
 _surface = partial(
-    on_frames,
-    "domain",
-    parameter="opacity",
-    table=(0.25, 0.5, 0.75, 1.0),
-    randomness="per_clip",
-    label="keeps_if",
+    on_frames, "domain", parameter="opacity", table=(0.25, 0.5, 0.75, 1.0), randomness="per_clip", label="keeps_if"
 )
 
 

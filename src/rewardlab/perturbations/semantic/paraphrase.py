@@ -33,13 +33,7 @@ from rewardlab.core.instructions.parser import (
     write_if_changed,
 )
 from rewardlab.core.instructions.translation import translate
-from rewardlab.perturbations.contract import (
-    Episodes,
-    PerturbedEpisode,
-    on_episode,
-    on_instruction,
-    with_unknown_label,
-)
+from rewardlab.perturbations.contract import Episodes, PerturbedEpisode, on_episode, on_instruction, with_unknown_label
 
 _MOVED = {
     "to the left": "further to the left than before",

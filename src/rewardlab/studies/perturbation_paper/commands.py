@@ -13,19 +13,14 @@ from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.run import Run, open_run
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help, Seed, as_command, recorded, several
-from rewardlab.core.storage import atomic_write, csv_text, writable
+from rewardlab.core.storage import atomic_write, csv_text, write_file
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.evaluation.display import format_interval, format_number, markdown_text
 from rewardlab.evaluation.findings import REFERENCE
 from rewardlab.reporting.report import write_figures, write_report
 from rewardlab.studies.perturbation_paper.claims import NOT_JUDGED, claims_page, paper_claims
 from rewardlab.studies.perturbation_paper.equation import StudyConfig
-from rewardlab.studies.perturbation_paper.fit_and_power import (
-    SampleSize,
-    fit_models,
-    read_table,
-    required_sample_sizes,
-)
+from rewardlab.studies.perturbation_paper.fit_and_power import SampleSize, fit_models, read_table, required_sample_sizes
 from rewardlab.studies.perturbation_paper.measured import ACCURACY, MeasuredStudy, open_study
 from rewardlab.studies.perturbation_paper.measured_tables import number_files
 from rewardlab.studies.perturbation_paper.paper import CATEGORIES, ROLES
@@ -102,12 +97,7 @@ def write_tables(study: MeasuredStudy, folder: Path) -> list[Path]:
     """Write the files of the study that are text, numbers and claims, and return their paths."""
     claims = claims_page(paper_claims(study), _head(study), NOT_JUDGED)
     files = number_files(study) | strata_files(study) | {"claims.md": claims}
-    with writable(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-    for name, content in files.items():
-        with atomic_write(folder / name) as partial:
-            partial.write_text(content, encoding="utf-8")
-    return [folder / name for name in files]
+    return [write_file(folder / name, content) for name, content in files.items()]
 
 
 def _head(study: MeasuredStudy) -> str:
@@ -233,11 +223,8 @@ def _write_tables(made: MonteCarloOutput, name: str, command: str) -> None:
     """Write each table as a CSV file, and all of them as they are printed."""
     from rich.console import Console
 
-    with writable(made.folder):
-        made.folder.mkdir(parents=True, exist_ok=True)
     for table in [*made.tables, *([conditions_table(made.results)] if made.results else [])]:
-        with atomic_write(made.folder / f"{table.name}.csv") as partial:
-            partial.write_bytes(csv_text([table.columns, *table.rows]).encode())
+        write_file(made.folder / f"{table.name}.csv", csv_text([table.columns, *table.rows]))
     with atomic_write(made.folder / name) as partial, partial.open("w", encoding="utf-8") as handle:
         print(command, file=handle)
         print_montecarlo(made, Console(file=handle, width=_WIDE))

@@ -16,13 +16,7 @@ from rewardlab.metrics.contract import answered
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.paired_differences import ConditionMeans, ContrastEstimate, condition_means
 from rewardlab.metrics.robustness import BOTH_TAILS, severity_threshold
-from rewardlab.studies.perturbation_paper.measured import (
-    ACCURACY,
-    MeasuredStudy,
-    at,
-    only,
-    over_categories,
-)
+from rewardlab.studies.perturbation_paper.measured import ACCURACY, MeasuredStudy, at, only, over_categories
 from rewardlab.studies.perturbation_paper.paper import CATEGORIES, GROUPS, RELIABLE_AT, STATED_THRESHOLD, WORST
 
 COLUMNS = ("model", "tasks", "category", "severity", "value", "low", "high", "scored", REFERENCE)

@@ -9,9 +9,10 @@ import numpy as np
 
 from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import Execution, Help, as_command, recorded, several
+from rewardlab.core.storage import write_file
 from rewardlab.evaluation.display import format_number, format_percent
 from rewardlab.metrics.policy_statistics import performance_profile, profile_band
-from rewardlab.reporting.page import data_address, templates, write_page
+from rewardlab.reporting.page import data_address, templates
 from rewardlab.reporting.svg_charts import Axes, Line, Point, TitledChart, line_chart, point_chart
 from rewardlab.rl.results import RlResults, TrainingRunResult, read_results
 from rewardlab.studies.rl.analysis import (
@@ -84,7 +85,7 @@ def study_rl_page(
         .get_template("page.html")
         .render(studies=studies, percent=format_percent, number=format_number)
     )
-    return write_page(out, html)
+    return write_file(out, html)
 
 
 @dataclass(frozen=True)

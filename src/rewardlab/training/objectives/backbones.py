@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import PlanError, RewardlabError
 from rewardlab.core.records import read_json
-from rewardlab.core.storage import atomic_write, link_or_copy
+from rewardlab.core.storage import atomic_write, link_or_copy, write_file
 from rewardlab.models.backends.checkpoint import load_checkpoint, model_type
 from rewardlab.models.contrastive import CLIP_TYPES, ClipPair, load_clip_pair
 from rewardlab.models.projected_pair import (
@@ -116,8 +116,7 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
     with torch.random.fork_rng(devices=()):
         torch.manual_seed(0)
         write_projections(out, Projections(config))
-    with atomic_write(out / "config.json") as partial:
-        partial.write_text(json.dumps(asdict(config), indent=1) + "\n", encoding="utf-8")
+    write_file(out / "config.json", json.dumps(asdict(config), indent=1) + "\n")
     return out
 
 

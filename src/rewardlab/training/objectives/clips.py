@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from rewardlab.core.episode import LEVEL_STARTS, Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.evaluation.frame_rewards import ClipFacts
 
 _LIST = "files.json"
@@ -114,8 +114,7 @@ def read_shards(paths: Sequence[Path]) -> ClipTable:
 
 def list_files(folder: Path, paths: Sequence[Path]) -> None:
     """Write down that a folder is complete, and in which order its files are read."""
-    with atomic_write(folder / _LIST) as partial:
-        partial.write_text(json.dumps([path.name for path in paths]) + "\n", encoding="utf-8")
+    write_file(folder / _LIST, json.dumps([path.name for path in paths]) + "\n")
 
 
 def listed_files(folder: Path) -> list[Path] | None:

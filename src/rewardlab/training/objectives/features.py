@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.core.terminal import ProgressBar
 from rewardlab.training.objectives import ObjectiveSettings
 from rewardlab.training.objectives.backbones import TrainablePair
@@ -52,8 +52,7 @@ def encode_inputs(
     evaluated = table.take(evaluated_rows(table))
     trained = [text for clip in train.clips for text in clip.texts]
     texts = list(dict.fromkeys([*trained, *(clip.asked for clip in evaluated.clips), *cells.texts]))
-    with atomic_write(folder / "texts.json") as partial:
-        partial.write_text(json.dumps(texts) + "\n", encoding="utf-8")
+    write_file(folder / "texts.json", json.dumps(texts) + "\n")
     make: dict[str, Callable[[], Any]] = {
         "texts": lambda: _many(pair.text_inputs, texts),
         "evaluated": lambda: _clips(pair, evaluated.pixels),

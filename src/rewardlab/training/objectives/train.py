@@ -19,7 +19,7 @@ from rewardlab.core.errors import ModelError, PlanError, RunError
 from rewardlab.core.records import read_json
 from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import write_file
 from rewardlab.core.terminal import ProgressBar
 from rewardlab.evaluation.frame_rewards import ranking_score
 from rewardlab.training.loop import BEST, TRAINED, WORK, Step, files_in, load_trainable
@@ -110,8 +110,7 @@ def fit(job: TrainingJob, context: TrainContext, view: ProgressBar, done: int) -
     )
     agreement = None if math.isinf(progress.best_error) else 1 - progress.best_error
     record = {"job": job.identity, "agreement": agreement, "step": progress.best_step}
-    with atomic_write(path) as partial:
-        partial.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    write_file(path, json.dumps(record) + "\n")
     files.state.unlink(missing_ok=True)
     return Fitted(math.nan if agreement is None else agreement, progress.best_step)
 
@@ -251,8 +250,7 @@ def model_string(job: TrainingJob) -> str:
 def write_result(job: TrainingJob, context: TrainContext, settings: ObjectiveSettings, found: Fitted) -> None:
     """Write the pair as it is now, and its card."""
     context.pair.write(job.folder)
-    with atomic_write(job.folder / CARD) as partial:
-        partial.write_text(_card(job, settings, found, read_upstreams(context.pair.folder)), encoding="utf-8")
+    write_file(job.folder / CARD, _card(job, settings, found, read_upstreams(context.pair.folder)))
 
 
 def _card(job: TrainingJob, settings: ObjectiveSettings, found: Fitted, upstreams: str) -> str:

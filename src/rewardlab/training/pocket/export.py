@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from rewardlab.core.episode import Frames
 from rewardlab.core.errors import DataError
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import atomic_write, write_file
 from rewardlab.models.pocket import familiar_images, int8_image_encoder, variant_files
 from rewardlab.models.pocket.inference import PIECES_READ
 from rewardlab.training.encoders import WORD_VECTOR_WIDTH, load_distillation_teacher
@@ -217,8 +217,7 @@ def export(settings: PocketSettings, training: Training, folder: Path, frames_se
         "trained_tasks": list(settings.seen(training.fold)),
         "unseen_tasks": list(settings.unseen(training.fold)),
     }
-    with atomic_write(settings_path) as partial:
-        partial.write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+    write_file(settings_path, json.dumps(described, indent=2) + "\n")
 
 
 def load_rounded(settings: PocketSettings, training: Training) -> PocketNetwork:

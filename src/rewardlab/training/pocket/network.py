@@ -76,11 +76,11 @@ class Attention(nn.Module):
 class TransformerBlock(nn.Module):
     """A pre-norm transformer layer: attention, then an MLP."""
 
-    def __init__(self, width: int, heads: int, dropout: float, expansion: int = 2) -> None:
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
         self.attention_norm, self.mlp_norm = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention, self.projection = Attention(width, heads), nn.Linear(width, width)
-        self.mlp = nn.Sequential(nn.Linear(width, expansion * width), nn.GELU(), nn.Linear(expansion * width, width))
+        self.mlp = nn.Sequential(nn.Linear(width, 2 * width), nn.GELU(), nn.Linear(2 * width, width))
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:

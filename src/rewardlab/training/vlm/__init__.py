@@ -13,7 +13,7 @@ from rewardlab.core.catalog import find
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.errors import PlanError, require_packages
 from rewardlab.core.settings import Demonstrations, Help, settings_of, several
-from rewardlab.core.storage import atomic_write, csv_text
+from rewardlab.core.storage import csv_text, write_file
 from rewardlab.core.terminal import one_line
 from rewardlab.training.lora import require_adapter
 
@@ -315,8 +315,7 @@ def _write_table(settings: VlmSettings, results: "Sequence[Trained]") -> None:
         originals = np.mean([r.errors.by_source.get(ORIGINAL, np.nan) for r in found])
         values = (np.mean(overall), min(overall), max(overall), originals, np.mean([r.constant for r in found]))
         rows.append((mixture, len(found), *(f"{value:.4f}" for value in values)))
-    with atomic_write(settings.out / "mixtures.csv") as partial:
-        partial.write_text(csv_text(rows), encoding="utf-8")
+    write_file(settings.out / "mixtures.csv", csv_text(rows))
 
 
 def train_assemble(

@@ -17,7 +17,7 @@ from rewardlab.core.records import read_json
 from rewardlab.core.run import claim_folder
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import as_command
-from rewardlab.core.storage import atomic_write
+from rewardlab.core.storage import write_file
 from rewardlab.core.trial import Failure
 from rewardlab.models import name_model
 from rewardlab.training.loop import BEST, WORK, Progress, load_trainable
@@ -166,9 +166,9 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
             | {"said": said, "predicted": label}
             for e, said, label in zip(data.validation, levels, labels, strict=True)
         ]
-        _write(training.out / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+        write_file(training.out / "validation.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
         found = label_errors(data.validation, labels)
-    _write(training.out / CARD, _card(training, data, progress, found, constant, model))
+    write_file(training.out / CARD, _card(training, data, progress, found, constant, model))
     record = {
         "plan": _planned(training),
         "version": __version__,
@@ -180,13 +180,8 @@ def write_result(training: VlmTraining, named: Named, data: TrainingData, progre
         "validation_rule": data.rule,
         "examples": dict(Counter(example.source for example in data.examples)),
     }
-    _write(training.out / RECORD, json.dumps(record, indent=2) + "\n")
+    write_file(training.out / RECORD, json.dumps(record, indent=2) + "\n")
     shutil.rmtree(training.out / WORK)
-
-
-def _write(path: Path, text: str) -> None:
-    with atomic_write(path) as partial:
-        partial.write_text(text, encoding="utf-8")
 
 
 def _write_model(training: VlmTraining, named: Named) -> None:
