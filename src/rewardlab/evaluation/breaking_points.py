@@ -171,7 +171,7 @@ def compare_strategies(
         np.array([MOST if p.breaks_at is None else p.breaks_at for p in points], dtype=np.float64)
         for points in ([found[p.episode] for p in both], both)
     )
-    return paired_means(a, b, cluster, draws)
+    return paired_means(a, b, cluster, draws, (0.0, MOST))
 
 
 def _drawn(points: Sequence[BreakingPoint], clusters: Mapping[str, int], seed: int) -> tuple[NDArray[np.int64], Draws]:

@@ -226,7 +226,7 @@ def _normaliser_report(normalised: TrialTable, plain: TrialTable, draws: Draws) 
     for where, metric in _COMPARED:
         a, b = first.where(masks[where]), second.where(masks[where])
         assert metric.values is not None  # all of them are means over trials
-        found = paired_means(metric.values(a), metric.values(b), clusters_of(a), draws)
+        found = paired_means(metric.values(a), metric.values(b), clusters_of(a), draws, metric.bounds)
         if found.trials:
             gains.append(NormaliserGain(where, metric.heading, found))
     prices = [_mean(side.number("cost")) for side in (first, second)]

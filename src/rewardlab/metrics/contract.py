@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from rewardlab.core.episode import LEVELS
 from rewardlab.core.trial import CLEAN, MIDWAY, STAGE
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import UNBOUNDED, Codes, ConditionEstimates, Draws, Numbers, sum_by
+from rewardlab.metrics.clustered_bootstrap import SHARE, UNBOUNDED, Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
 COVERED_END, HIDDEN_FROM = "covered_end", 3  # the perturbation, and the severity from which too little is left to judge
@@ -285,7 +285,7 @@ def mean_metric(
             return mean_or_nan(values(trials))
 
         given = (values.__name__, _summary(values), better, eligibility, compute, display)
-        return Metric(*given, values, proportion=proportion, bounds=bounds)
+        return Metric(*given, values, proportion=proportion, bounds=SHARE if proportion else bounds)
 
     return wrap
 

@@ -261,7 +261,9 @@ def perturbation_views(
     for table in trials:
         categories |= zip(table.text("perturbation"), table.text("category"), strict=True)
         without = table.where(table.matches("status", "dropped"))
-        dropped.update(zip(without.text("model"), without.text("perturbation"), without.number("severity"), strict=True))
+        dropped.update(
+            zip(without.text("model"), without.text("perturbation"), without.number("severity"), strict=True)
+        )
     return [
         PerturbationView(
             name=name,
