@@ -79,12 +79,12 @@ def _installed_entries(group: str, _places: tuple[str, ...]) -> EntryPoints:
 _QUOTED = 200  # characters of a wrong name that an error repeats
 
 
-def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
-    """Return the entry called `name`, or say which names are close."""
+def find(catalog: Mapping[str, Entry], name: str, what: str, others: Iterable[str] = ()) -> Entry:
+    """Return the entry called `name`, or say which names are close, also of others that may be meant."""
     if name in catalog:
         return catalog[name]
     few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
-    hint = did_you_mean(name, catalog).removesuffix(" ") or f"known: {few}"
+    hint = did_you_mean(name, (*others, *catalog)).removesuffix(" ") or f"known: {few}"
     raise PlanError(f"no {what} is called {quoted(name)}; {hint}")
 
 
