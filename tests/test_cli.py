@@ -122,6 +122,7 @@ def test_show_says_that_a_protocol_takes_the_options_of_its_backend(
     [
         (["stress", "lenght", "sample"], "did you mean length"),
         (["stress", "length", "sample", "--perturbations", "gaussian_nois"], "did you mean gaussian_noise"),
+        (["stress", "length", "sample", "--perturbations", "visul"], "did you mean visual"),
         (["stress", "length", "sample", "--severities", "9"], "severities must be among"),
         (["stress", "length", "sample", "--frames", "every"], "frames must be uniform:N"),
         (["report", "no/such/run"], "is not a run folder"),

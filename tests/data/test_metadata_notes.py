@@ -16,9 +16,10 @@ from tests.conftest import moving_square, write_rows
 
 @pytest.fixture
 def videos(tmp_path: Path) -> Path:
-    """A folder with four videos and no rows."""
+    """A folder with four videos and no rows, and a space in its name, which a shell needs quoted."""
+    tmp_path = tmp_path / "my videos"
     for name in ("open_the_drawer/001.mp4", "open_the_drawer/002.mp4", "put-cup-on-plate_3.mp4", "clip_7.mp4"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         encode(moving_square(name, count=6), tmp_path / name, fps=10)
     return tmp_path
 
@@ -97,7 +98,7 @@ def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
 
 
 def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path) -> None:
-    assert f"`rewardlab data init {videos}`" in run_here("data", "check", str(videos)).stderr
+    assert f"`rewardlab data init '{videos}'`" in run_here("data", "check", str(videos)).stderr
     done = run_here("data", "init", str(videos))
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
@@ -105,7 +106,7 @@ def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path
         "read the 3 tasks that were guessed from names, and correct them",
         "fill in task, what the robot was asked to do: line 1",
         "fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line",
-        f"then: rewardlab data check {videos}",
+        f"then: rewardlab data check '{videos}'",
     ]
     left = run_here("data", "check", str(videos)).stdout.splitlines()
     assert left[0].startswith("line 1: clip_7.mp4: task must be a non-empty text")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from rich.console import Console
 
 import rewardlab
 from rewardlab.cli import main
@@ -17,6 +18,7 @@ from rewardlab.core.run import SUMMARY, Run
 from rewardlab.core.settings import Execution, Sharding
 from rewardlab.core.storage import locked
 from rewardlab.evaluation.evaluate import evaluate
+from rewardlab.reporting.command_text import run_table
 from tests.conftest import IN_PROCESS
 from tests.narrowing import known
 from tests.plans import stress_plan
@@ -57,6 +59,15 @@ def test_names_that_differ_at_their_ends_differ_in_the_table(
     assert main(["runs", "list", str(tmp_path)]) == 0
     shown = "".join(line.split(" ")[0] for line in capsys.readouterr().out.splitlines()[1:])
     assert all(name in shown for name in names)
+
+
+def test_a_narrow_table_of_runs_cuts_models_and_data_and_keeps_names_and_headings(runs: Path) -> None:
+    console = Console(width=50)
+    with console.capture() as shown:
+        console.print(run_table(rewardlab.runs_list(runs, where="state=scored")))
+    headings, *lines = shown.get().splitlines()
+    assert headings.split()[:4] == ["run", "state", "trials", "created"]
+    assert [line.split()[:3] for line in lines] == [[f"shards/{n}", "scored", "15/30"] for n in (1, 2)]
 
 
 def test_runs_are_listed_with_how_far_they_got(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

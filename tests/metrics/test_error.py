@@ -41,7 +41,14 @@ def test_a_missing_score_never_counts_as_a_number() -> None:
 
 
 @pytest.mark.parametrize("name", ["micro_mae", "macro_mae"])
-def test_the_interval_of_an_error_does_not_reach_below_zero(name: str) -> None:
+def test_the_interval_of_an_error_stays_between_zero_and_four_levels(name: str) -> None:
     trials = table([trial(5.0, 5, task="a", video="a"), trial(1.0, 4, task="b", video="b")])
     found = measure(METRICS[name], trials, draw_clusters(2, 200, seed=0))
-    assert found.value == 1.5 and found.low == 0 and found.high > 4
+    assert (found.value, found.low, found.high) == (1.5, 0, 4)
+
+
+def test_the_interval_of_a_correlation_of_few_tasks_stays_between_minus_one_and_one() -> None:
+    said, truths = [1, 5, 4, 2, 1, 5], [1, 5, 2, 4, 2, 4]
+    trials = table([trial(float(a), b, task=str(i // 2)) for i, (a, b) in enumerate(zip(said, truths, strict=True))])
+    found = measure(METRICS["kendall_tau_b"], trials, draw_clusters(3, 200, seed=0))
+    assert -1 <= found.low < found.value < found.high <= 1

@@ -89,7 +89,7 @@ def test_changed_code_is_another_model(mine: Path) -> None:
 def test_what_is_no_model_is_refused() -> None:
     with pytest.raises(ModelError, match=r"score\(episodes\) method, got int"):
         name_model("mylab.reward:nothing").build()
-    with pytest.raises(PlanError, match="has no 'absent'"):
+    with pytest.raises(PlanError, match="has no 'absent'; it defines Always, make, ready, nothing, Locked"):
         name_model("mylab.reward:absent")
     with pytest.raises(PlanError, match="'__main__'"):
         name_model("__main__:thing")

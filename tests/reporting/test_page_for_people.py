@@ -265,3 +265,12 @@ def test_without_labels_the_page_says_so_first_and_shows_the_expectations_kept(
 def test_a_perturbation_with_nothing_to_measure_has_no_row(unlabelled: Run) -> None:
     views = perturbation_views(unlabelled.summary, [unlabelled.trials()], {})
     assert {(view.name, view.severity) for view in views} == {("jpeg", 4), ("typo_keyboard", 4)}
+
+
+def test_a_row_counts_the_skipped_trials_of_its_own_model_and_severity(run: Run) -> None:
+    trials = [trial for trial in run.trials().rows() if trial.status == "dropped"]
+    views = perturbation_views(run.summary, [run.trials()], {})
+    for view in views:
+        own = [t for t in trials if (t.model, t.perturbation, t.severity) == (view.model, view.name, view.severity)]
+        assert view.dropped == len(own)
+    assert sum(view.dropped for view in views) > 0

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from rewardlab.augmentation.questions import Attempt
@@ -182,7 +183,7 @@ def read_dataset(name: str, *, demonstrations: bool = False, skip_invalid: bool)
     if not skip_invalid:
         refuse_problems(name, problems)
     if not rows:
-        raise DataError(f"{name} holds no usable episode; run `rewardlab data check {name}`")
+        raise DataError(f"{name} holds no usable episode; run `rewardlab data check {quote(name)}`")
     return rows
 
 

@@ -18,7 +18,7 @@ from importlib.machinery import PathFinder
 from importlib.metadata import EntryPoints, entry_points
 from importlib.util import find_spec
 from pathlib import Path
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import TypeVar
 
 from rewardlab.core.errors import PlanError
@@ -79,12 +79,12 @@ def _installed_entries(group: str, _places: tuple[str, ...]) -> EntryPoints:
 _QUOTED = 200  # characters of a wrong name that an error repeats
 
 
-def find(catalog: Mapping[str, Entry], name: str, what: str) -> Entry:
-    """Return the entry called `name`, or say which names are close."""
+def find(catalog: Mapping[str, Entry], name: str, what: str, others: Iterable[str] = ()) -> Entry:
+    """Return the entry called `name`, or say which names are close, also of others that may be meant."""
     if name in catalog:
         return catalog[name]
     few = ", ".join(sorted(catalog)[:8]) + (", ..." if len(catalog) > 8 else "")
-    hint = did_you_mean(name, catalog).removesuffix(" ") or f"known: {few}"
+    hint = did_you_mean(name, (*others, *catalog)).removesuffix(" ") or f"known: {few}"
     raise PlanError(f"no {what} is called {quoted(name)}; {hint}")
 
 
@@ -116,8 +116,16 @@ def load_object(path: str) -> tuple[object, str]:
             f"cannot import {quoted(module_name)} for {quoted(path)}: {why}; is it installed here?"
         ) from error
     if not hasattr(module, attribute):
-        public = [name for name in vars(module) if not name.startswith("_")][:20]
-        raise PlanError(f"module {module_name!r} has no {quoted(attribute)}; it defines {', '.join(public)}")
+        own = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("_")
+            and not isinstance(value, ModuleType)
+            and (not isinstance(value, type | FunctionType) or value.__module__ == module_name)
+        ]
+        raise PlanError(
+            f"module {module_name!r} has no {quoted(attribute)}; it defines {', '.join(own[:20]) or 'none'}"
+        )
     found = getattr(module, attribute)
     return found, _code_hash(module_name, found)
 

@@ -12,6 +12,7 @@ import os
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from shlex import quote
 
 from rewardlab.core.catalog import Catalog, did_you_mean, load_object, quoted
 from rewardlab.core.errors import DataError, PlanError
@@ -204,7 +205,7 @@ def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
     held = few([path.name for path in inside]) or "nothing"
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
     if not datasets and video_names(folder):
-        what = f"`rewardlab data init {folder}` writes one row for each of its videos"
+        what = f"`rewardlab data init {quote(str(folder))}` writes one row for each of its videos"
     return f"{folder} does not hold {_expected(readers)}; it holds {held}; {what}"
 
 

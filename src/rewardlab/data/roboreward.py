@@ -7,6 +7,7 @@ from contextlib import suppress
 from functools import cache, partial
 from itertools import islice
 from pathlib import Path
+from shlex import quote
 
 from rewardlab.core.episode import Clip, Episode, FrameSource, view_episodes
 from rewardlab.core.errors import DataError
@@ -48,7 +49,7 @@ def read_folder(folder: Path) -> Contents:
     contents = bounded_contents(made, "row")
     if contents.episodes or contents.problems:
         return contents
-    what = f"holds no row; write one per video, or remove it and let `rewardlab data init {folder}` begin"
+    what = f"holds no row; write one per video, or remove it and let `rewardlab data init {quote(str(folder))}` begin"
     return Contents((), (Problem(METADATA, what),))
 
 

@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path, PurePosixPath
+from shlex import quote
 from typing import Annotated
 
 from rewardlab.core.episode import (
@@ -434,4 +435,4 @@ def skeleton_lines(skeleton: Skeleton) -> Sequence[str]:
     if empty:
         lines.append(f"fill in task, what the robot was asked to do: line {few(list(map(str, empty)))}")
     lines.append("fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line")
-    return [*lines, f"then: rewardlab data check {skeleton.path.parent}"]
+    return [*lines, f"then: rewardlab data check {quote(str(skeleton.path.parent))}"]

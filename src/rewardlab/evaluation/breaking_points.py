@@ -171,7 +171,7 @@ def compare_strategies(
         np.array([MOST if p.breaks_at is None else p.breaks_at for p in points], dtype=np.float64)
         for points in ([found[p.episode] for p in both], both)
     )
-    return paired_means(a, b, cluster, draws)
+    return paired_means(a, b, cluster, draws, (0.0, MOST))
 
 
 def _drawn(points: Sequence[BreakingPoint], clusters: Mapping[str, int], seed: int) -> tuple[NDArray[np.int64], Draws]:
@@ -196,7 +196,7 @@ def _quantile(values: Numbers, cluster: NDArray[np.int64], draws: Draws, fractio
     place = (weights >= fraction * weights[-1]).argmax(axis=0)
     drawn = np.where(weights[-1] > 0, ordered[place], np.nan)
     behind = np.array([float(len(np.unique(cluster)))])
-    low, high = percentile_interval(drawn[None, :], behind)
+    low, high = percentile_interval(drawn[None, :], behind, bounds=(0.0, UNBROKEN))
     value = ordered[int(np.ceil(fraction * len(ordered))) - 1]
     return BoundedEstimate(float(value), float(low[0]), float(high[0]))
 

@@ -11,7 +11,14 @@ from rewardlab.core.run import Run
 from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
 from rewardlab.evaluation.summary import DRAWS
 from rewardlab.metrics import accuracy
-from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, draw_clusters, percentile_interval, sum_by
+from rewardlab.metrics.clustered_bootstrap import (
+    CORRELATION,
+    Draws,
+    Numbers,
+    draw_clusters,
+    percentile_interval,
+    sum_by,
+)
 from rewardlab.metrics.contract import Metric, answered
 from rewardlab.metrics.estimates import clusters_of, measure, with_clean_answers, with_clusters
 from rewardlab.metrics.paired_differences import PairedDifference, paired_means
@@ -96,7 +103,7 @@ def error_correlations(
         sums = np.array([sum_by(places, draws.clusters, values) for values in products])
         value = float(_correlation(sums.sum(axis=1)[:, None])[0])
         behind = np.array([len(np.unique(places))], dtype=np.float64)
-        low, high = percentile_interval(_correlation(draws.sums(sums))[None, :], behind)
+        low, high = percentile_interval(_correlation(draws.sums(sums))[None, :], behind, bounds=CORRELATION)
         found.append(ErrorCorrelation(ensemble, first, second, value, float(low[0]), float(high[0]), len(one)))
     return found
 
@@ -219,7 +226,7 @@ def _normaliser_report(normalised: TrialTable, plain: TrialTable, draws: Draws) 
     for where, metric in _COMPARED:
         a, b = first.where(masks[where]), second.where(masks[where])
         assert metric.values is not None  # all of them are means over trials
-        found = paired_means(metric.values(a), metric.values(b), clusters_of(a), draws)
+        found = paired_means(metric.values(a), metric.values(b), clusters_of(a), draws, metric.bounds)
         if found.trials:
             gains.append(NormaliserGain(where, metric.heading, found))
     prices = [_mean(side.number("cost")) for side in (first, second)]

@@ -11,6 +11,7 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
+from shlex import quote
 from types import TracebackType
 from typing import Any
 
@@ -160,7 +161,7 @@ def load_episodes(plan: Plan) -> Contents:
     if not plan.skip_invalid:
         refuse_problems(plan.data, contents.problems)
     if not contents.episodes:
-        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {plan.data}`")
+        raise DataError(f"{plan.data} holds no usable episode; run `rewardlab data check {quote(plan.data)}`")
     episodes = draw_episodes(contents.episodes, plan.limit, plan.seed)
     if plan.stages and not any(episode.label.stages for episode in episodes):
         raise PlanError(f"{plan.data} has no stages; leave out --stages, or add the column `stages` to its rows")

@@ -32,7 +32,7 @@ from rewardlab.evaluation.measurements import group_conditions
 from rewardlab.metrics import METRICS
 from rewardlab.metrics.accuracy import macro_mae, micro_mae, rounded, success_accuracy, success_auc_within_subset
 from rewardlab.metrics.calibration import null_band, null_quantiles, reliability_diagram
-from rewardlab.metrics.clustered_bootstrap import Draws, Numbers, condition_sums
+from rewardlab.metrics.clustered_bootstrap import SHARE, Draws, Numbers, condition_sums
 from rewardlab.metrics.contract import Mask, answered, eligible
 from rewardlab.metrics.estimates import clusters_of
 from rewardlab.metrics.noise_floor import RepeatVariance, even_weights, level_noise, subset_weights
@@ -156,9 +156,11 @@ def control_checks(
     for model in (name for name in evaluated if name in aligned.values):
         for control in controls:
             ours, theirs = aligned.values[model], aligned.values[control]
-            clean = paired_means(np.where(aligned.clean, theirs, np.nan), ours, aligned.cluster, draws)
+            clean = paired_means(
+                np.where(aligned.clean, theirs, np.nan), ours, aligned.cluster, draws, micro_mae.bounds
+            )
             by_error.append((model, control, "clean", micro_mae.name, clean))
-            every = paired_means(theirs, ours, aligned.cluster, draws)
+            every = paired_means(theirs, ours, aligned.cluster, draws, micro_mae.bounds)
             by_error.append((model, control, "all trials", micro_mae.name, every))
             auc = _paired_auc(labelled, model, control, draws)
             if not math.isnan(auc.difference):
@@ -224,7 +226,7 @@ def drops(
                 noise = math.nan
                 if again is not None:
                     noise = again.floor_from_clean(success_accuracy.name, rows, even_weights(rows))
-                paired = paired_means(before[mask], after[mask], cluster[mask], draws)
+                paired = paired_means(before[mask], after[mask], cluster[mask], draws, SHARE)
                 tests.append((name, group, episodes, noise, paired))
     corrected = holm([paired.p for *_, paired in tests])
     return tuple(_drop(*test, p, int(highest)) for test, p in zip(tests, corrected, strict=True))

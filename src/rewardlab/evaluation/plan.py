@@ -165,8 +165,9 @@ def require_selection(perturbations: tuple[str, ...], severities: tuple[int, ...
     """Check that perturbations are named and that the severities exist."""
     if not perturbations:
         raise PlanError("name at least one perturbation, a category, or all")
-    if not severities or any(severity not in SEVERITIES for severity in severities):
-        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {severities}")
+    wrong = [severity for severity in severities if severity not in SEVERITIES]
+    if wrong or not severities:
+        raise PlanError(f"severities must be among 0, 1, 2, 3, 4, got {wrong[0] if wrong else 'none'}")
 
 
 def _require_names(names: Sequence[str], given: Sequence[NamedModel], every: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ import numpy as np
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
     HELD,
+    SHARE,
     Codes,
     ConditionEstimates,
     Draws,
@@ -17,8 +18,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     sum_by,
 )
 from rewardlab.metrics.contract import (
-    NOT_NEGATIVE,
-    SHARE,
+    LEVELS_APART,
     Display,
     Eligibility,
     Metric,
@@ -73,7 +73,7 @@ def _mean_of_known(values: Numbers) -> Numbers:
     display=Display("MAE", "MAE (levels)", axis=(0.0, 4.0), headline=True, terminal=True, curve=True, heat_map=True),
     resample=None,
     by_condition=_macro_by_condition,
-    bounds=NOT_NEGATIVE,
+    bounds=LEVELS_APART,
 )
 def macro_mae(trials: TrialTable) -> float:
     """Mean over subsets of the mean absolute error in levels, the headline of RoboRewardBench."""
@@ -87,7 +87,7 @@ def macro_mae(trials: TrialTable) -> float:
 @mean_metric(
     better="lower",
     display=Display("micro MAE", axis=(0.0, 4.0), perturbation_table=True, compared=True),
-    bounds=NOT_NEGATIVE,
+    bounds=LEVELS_APART,
 )
 def micro_mae(trials: TrialTable) -> Numbers:
     """Mean absolute error in levels over all episodes."""
@@ -146,13 +146,18 @@ def flip_rate(trials: TrialTable) -> Numbers:
     return where_known(level != clean, level, clean)
 
 
-@mean_metric(better="lower", eligibility="unchanged", bounds=NOT_NEGATIVE)
+@mean_metric(better="lower", eligibility="unchanged", bounds=LEVELS_APART)
 def level_shift(trials: TrialTable) -> Numbers:
     """Mean distance in levels from the clean score while the label stays the same."""
     return np.abs(trials.number("level") - trials.number("clean_level"))
 
 
-@mean_metric(better="lower", eligibility="unchanged", display=Display(axis=(-4.0, 4.0), perturbation_table=True))
+@mean_metric(
+    better="lower",
+    eligibility="unchanged",
+    display=Display(axis=(-4.0, 4.0), perturbation_table=True),
+    bounds=(-LEVELS_APART[1], LEVELS_APART[1]),
+)
 def signed_shift(trials: TrialTable) -> Numbers:
     """Mean change in levels from the clean score while the label stays the same; above 0 the reward is inflated."""
     return trials.number("level") - trials.number("clean_level")
@@ -205,7 +210,7 @@ def false_success_rate(trials: TrialTable) -> Numbers:
     return np.where(truth <= 3, where_known(level == 5, level, truth), np.nan)
 
 
-@mean_metric(better="lower", eligibility="failure")
+@mean_metric(better="lower", eligibility="failure", bounds=LEVELS_APART)
 def over_reward_on_failure(trials: TrialTable) -> Numbers:
     """Mean levels above the true one on failed episodes; a score below the true level counts 0."""
     excess = np.maximum(trials.number("level") - trials.number("truth_level"), 0)

@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import ReliabilityBin
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Codes, Numbers
-from rewardlab.metrics.contract import NOT_NEGATIVE, mean_metric, metric
+from rewardlab.metrics.clustered_bootstrap import SHARE, Codes, Numbers
+from rewardlab.metrics.contract import mean_metric, metric
 
 BINS = 15
 _SIMULATED = 500_000  # labels drawn for the null, about
@@ -27,14 +27,14 @@ def _one_hot(trials: TrialTable) -> Numbers:
     return found
 
 
-@mean_metric(better="lower", eligibility="probabilities", bounds=NOT_NEGATIVE)
+@mean_metric(better="lower", eligibility="probabilities", bounds=SHARE)
 def ranked_probability_score(trials: TrialTable) -> Numbers:
     """Mean squared distance of the cumulative probabilities from the truth, over four thresholds; proper, 0 is best."""
     gap = np.cumsum(trials.vectors("probabilities", 5) - _one_hot(trials), axis=1)[:, :4]
     return np.where(np.isnan(trials.number("truth_level")), np.nan, (gap**2).sum(axis=1) / 4)
 
 
-@mean_metric(better="lower", eligibility="probabilities", bounds=NOT_NEGATIVE)
+@mean_metric(better="lower", eligibility="probabilities", bounds=(0.0, 2.0))
 def brier_score(trials: TrialTable) -> Numbers:
     """Mean over episodes of the sum of squared errors of the five probabilities; proper, from 0 (best) to 2."""
     gap = trials.vectors("probabilities", 5) - _one_hot(trials)

@@ -21,6 +21,7 @@ Numbers = NDArray[np.float64]
 Codes = NDArray[np.int64]
 Float = TypeVar("Float", np.float32, np.float64)
 HELD = 2_000_000  # drawn numbers held at a time
+UNBOUNDED, NOT_NEGATIVE, SHARE, CORRELATION = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0), (-1.0, 1.0)
 FEW_CLUSTERS = 10  # below this an interval is printed with a warning
 _EQUAL = 1e-9  # standard deviation of draws below which all clusters agree
 _BLOCK = 250_000  # clusters times draws drawn at a time
@@ -137,14 +138,16 @@ def condition_sums(
     return above.reshape(conditions, clusters), below.reshape(conditions, clusters)
 
 
-def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0.95) -> tuple[Numbers, Numbers]:
+def percentile_interval(
+    drawn: Numbers, clusters: Numbers, confidence: float = 0.95, *, bounds: tuple[float, float] = UNBOUNDED
+) -> tuple[Numbers, Numbers]:
     """Return the ends of the expanded percentile interval of each row of draws; nan with fewer than two clusters.
 
     With few clusters the plain percentiles are too narrow; their tails are widened so that the interval is as long as
     the one with Student's t (Hesterberg 2015). Below ten clusters the draws take too few values for that, and each end
     is the farther out of this one and of Student's interval around the mean of the draws. Where all clusters agree,
     there is no interval unless a sign test would find so many significant: six for 95 %. A number that is undefined in
-    most draws has none either.
+    most draws has none either. No end is outside the bounds of what the number can be, where Student's may be.
     """
     clusters = np.broadcast_to(clusters, len(drawn))
     ordered = np.sort(drawn, axis=1)  # nan comes last
@@ -161,7 +164,7 @@ def percentile_interval(drawn: Numbers, clusters: Numbers, confidence: float = 0
             half = -quantile[few] * spread * np.sqrt((df[few] + 1) / df[few])
             low[few], high[few] = np.fmin(low[few], mean - half), np.fmax(high[few], mean + half)
         undefined[few] = (spread < _EQUAL) & (_sign_test(clusters[few]) >= 1 - confidence)
-    return np.where(undefined, np.nan, low), np.where(undefined, np.nan, high)
+    return np.where(undefined, np.nan, np.clip(low, *bounds)), np.where(undefined, np.nan, np.clip(high, *bounds))
 
 
 def _sign_test(clusters: Numbers) -> Numbers:

@@ -1,6 +1,5 @@
 """What a metric is, how it is shown, which trials it is about."""
 
-import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,9 +8,10 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from rewardlab.core.episode import LEVELS
 from rewardlab.core.trial import CLEAN, MIDWAY, STAGE
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Codes, ConditionEstimates, Draws, Numbers, sum_by
+from rewardlab.metrics.clustered_bootstrap import SHARE, UNBOUNDED, Codes, ConditionEstimates, Draws, Numbers, sum_by
 
 Mask = NDArray[np.bool_]
 COVERED_END, HIDDEN_FROM = "covered_end", 3  # the perturbation, and the severity from which too little is left to judge
@@ -198,7 +198,7 @@ class Display:
 
 
 _SHOWN_NOWHERE = Display()
-UNBOUNDED, NOT_NEGATIVE, SHARE = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
+LEVELS_APART = (0.0, float(LEVELS[-1] - LEVELS[0]))  # how far two levels can be from each other
 
 
 @dataclass(frozen=True)
@@ -285,7 +285,7 @@ def mean_metric(
             return mean_or_nan(values(trials))
 
         given = (values.__name__, _summary(values), better, eligibility, compute, display)
-        return Metric(*given, values, proportion=proportion, bounds=bounds)
+        return Metric(*given, values, proportion=proportion, bounds=SHARE if proportion else bounds)
 
     return wrap
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from rewardlab.core.trial import FAILURE_ANSWERS, NO_FAILURE
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, percentile_interval, sum_by
+from rewardlab.metrics.clustered_bootstrap import SHARE, Codes, Draws, Numbers, percentile_interval, sum_by
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means
 
 _KINDS = len(FAILURE_ANSWERS)
@@ -63,7 +63,9 @@ def cause_macro_f1(answers: CauseAnswers, draws: Draws) -> MetricEstimate:
     counts = sum_by(place * clusters + answers.cluster[used], _KINDS**2 * clusters).reshape(_KINDS**2, clusters)
     value = float(_macro_f1(counts.sum(axis=1, keepdims=True))[0])
     behind = np.array([len(np.unique(answers.cluster[used]))], dtype=np.float64)
-    low, high = (float(end[0]) for end in percentile_interval(_macro_f1(draws.sums(counts))[None], behind))
+    low, high = (
+        float(end[0]) for end in percentile_interval(_macro_f1(draws.sums(counts))[None], behind, bounds=SHARE)
+    )
     return MetricEstimate(value, low, high, int(used.sum()), int(asked.sum()))
 
 
@@ -95,8 +97,8 @@ def _macro_f1(counts: Numbers) -> Numbers:
 def _mean(values: Numbers, cluster: Codes, draws: Draws, asked: int, *, proportion: bool) -> MetricEstimate:
     place = np.zeros(len(values), dtype=np.int64)
     found = estimate_means(values, cluster, place, 1, draws, proportion=proportion)
-    value, low, high = (float(column[0]) for column in (found.value, found.low, found.high))
-    return MetricEstimate(value, low, high, int(found.trials[0]), asked)
+    low, high = (float(np.clip(end[0], *SHARE)) for end in (found.low, found.high))
+    return MetricEstimate(float(found.value[0]), low, high, int(found.trials[0]), asked)
 
 
 def _codes(trials: TrialTable, column: str) -> Codes:

@@ -11,6 +11,7 @@ from rewardlab.core.distributions import fair_binomial_cdf, student_t_quantile
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    UNBOUNDED,
     Codes,
     Draws,
     Numbers,
@@ -39,27 +40,33 @@ class PairedDifference:
     clusters: int
 
 
-def paired_means(a: Numbers, b: Numbers, cluster: Codes, draws: Draws) -> PairedDifference:
-    """Compare the means of two numbers per trial, over the trials that have both."""
+def paired_means(
+    a: Numbers, b: Numbers, cluster: Codes, draws: Draws, bounds: tuple[float, float] = UNBOUNDED
+) -> PairedDifference:
+    """Compare the means of two numbers per trial, both within the bounds, over the trials that have both."""
     both = ~np.isnan(a + b)
     a, b, cluster = a[both], b[both], cluster[both]
     gaps, counts = cluster_sums(a - b, cluster, draws.clusters)
     drawn = draws.ratios(gaps[None, :], counts[None, :])[0]
     means = (float(a.mean()), float(b.mean())) if len(a) else (np.nan, np.nan)
-    return _paired(means, drawn, len(a), int((counts > 0).sum()))
+    return _paired(means, drawn, len(a), int((counts > 0).sum()), bounds)
 
 
 def paired_metric(metric: Metric, a: TrialTable, b: TrialTable, draws: Draws) -> PairedDifference:
     """Compare a metric of two tables with the same trials in the same order, both with the column `cluster`."""
     if metric.values is not None:
-        return paired_means(metric.values(a), metric.values(b), clusters_of(a), draws)
+        return paired_means(metric.values(a), metric.values(b), clusters_of(a), draws, metric.bounds)
     assert metric.resample is not None, f"{metric.name} has no draws to compare"
     drawn = metric.resample(a, draws) - metric.resample(b, draws)
-    return _paired((metric(a), metric(b)), drawn, len(a), len(np.unique(clusters_of(a))))
+    return _paired((metric(a), metric(b)), drawn, len(a), len(np.unique(clusters_of(a))), metric.bounds)
 
 
-def _paired(values: tuple[float, float], drawn: Numbers, trials: int, clusters: int) -> PairedDifference:
-    low, high = percentile_interval(drawn[None, :], np.array([clusters], dtype=np.float64))
+def _paired(
+    values: tuple[float, float], drawn: Numbers, trials: int, clusters: int, bounds: tuple[float, float]
+) -> PairedDifference:
+    least, most = bounds
+    number = np.array([clusters], dtype=np.float64)
+    low, high = percentile_interval(drawn[None, :], number, bounds=(least - most, most - least))
     known = drawn[~np.isnan(drawn)]
     error = float(known.std()) * math.sqrt(clusters / (clusters - 1)) if len(known) and clusters > 1 else np.nan
     p, difference = paired_p_value(drawn, clusters), values[0] - values[1]

@@ -7,7 +7,7 @@ import numpy as np
 
 from rewardlab.core.episode import LEVEL_STARTS
 from rewardlab.core.trial_table import TrialTable
-from rewardlab.metrics.clustered_bootstrap import Codes, Numbers
+from rewardlab.metrics.clustered_bootstrap import CORRELATION, NOT_NEGATIVE, Codes, Numbers
 from rewardlab.metrics.contract import Display, in_blocks, mean_metric
 
 
@@ -114,7 +114,12 @@ def midway_shift(trials: TrialTable) -> Numbers:
     return late_progress(trials)[0] - trials.number("clean_late")
 
 
-@mean_metric(better="lower", eligibility="changed midway", display=Display("jump in the middle", midway=True))
+@mean_metric(
+    better="lower",
+    eligibility="changed midway",
+    display=Display("jump in the middle", midway=True),
+    bounds=NOT_NEGATIVE,
+)
 def midway_jump(trials: TrialTable) -> Numbers:
     """Mean distance of progress from that of the clip without the change, at the first frame after the middle."""
     return np.abs(late_progress(trials)[1] - trials.number("clean_middle"))
@@ -123,25 +128,25 @@ def midway_jump(trials: TrialTable) -> Numbers:
 FIRES = 0.875  # progress that rounds to level 5 on the scale from 1 to 5
 
 
-@mean_metric(better="higher", eligibility="progress of successes")
+@mean_metric(better="higher", eligibility="progress of successes", bounds=CORRELATION)
 def value_order_correlation(trials: TrialTable) -> Numbers:
     """Spearman's correlation of progress with time on successes (VOC); the length baseline scores 1, a constant nan."""
     return order_correlations(trials)
 
 
-@mean_metric(better="lower", eligibility="progress of failures")
+@mean_metric(better="lower", eligibility="progress of failures", bounds=CORRELATION)
 def value_order_correlation_on_failures(trials: TrialTable) -> Numbers:
     """The same on failed episodes, where progress should not keep rising; near 1 it only follows time."""
     return order_correlations(trials)
 
 
-@mean_metric(better="lower", eligibility="static clip")
+@mean_metric(better="lower", eligibility="static clip", bounds=CORRELATION)
 def static_video_order_correlation(trials: TrialTable) -> Numbers:
     """The same on clips that show one frame over and over; any value other than nan or 0 is an error."""
     return order_correlations(trials)
 
 
-@mean_metric(better="higher", eligibility="reversed clip")
+@mean_metric(better="higher", eligibility="reversed clip", bounds=CORRELATION)
 def order_sensitivity(trials: TrialTable) -> Numbers:
     """Half of the VOC of the clean clip less that of the reversed clip as shown; ideal 1, length scores 0."""
     return (trials.number("clean_order") - order_correlations(trials)) / 2
@@ -164,13 +169,15 @@ def _against_truth(trials: TrialTable, compute: Callable[[Numbers, Numbers], Num
     return in_blocks(trials, of_block)
 
 
-@mean_metric(better="higher", eligibility="true progress")
+@mean_metric(better="higher", eligibility="true progress", bounds=CORRELATION)
 def progress_correlation(trials: TrialTable) -> Numbers:
     """Mean over episodes of Pearson's correlation of progress with the true progress; nan if either is constant."""
     return _against_truth(trials, row_correlations)
 
 
-@mean_metric(better="higher", eligibility="true progress", display=Display(ceiling="progress_tau_b_ceiling"))
+@mean_metric(
+    better="higher", eligibility="true progress", display=Display(ceiling="progress_tau_b_ceiling"), bounds=CORRELATION
+)
 def progress_tau_b(trials: TrialTable) -> Numbers:
     """Mean over episodes of Kendall's tau-b of progress with the true progress; nan if either is constant."""
     return trials.derived("tau of progress", _taus)
@@ -180,7 +187,7 @@ def _taus(trials: TrialTable) -> Numbers:
     return _against_truth(trials, row_tau_b)
 
 
-@mean_metric(better="higher", eligibility="true progress")
+@mean_metric(better="higher", eligibility="true progress", bounds=CORRELATION)
 def progress_tau_b_ceiling(trials: TrialTable) -> Numbers:
     """Mean over the same episodes of the most that progress without ties can reach, as true progress has ties."""
     reached = _against_truth(trials, lambda _, truth: row_tau_b_ceiling(truth))

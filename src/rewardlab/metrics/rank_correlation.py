@@ -13,6 +13,8 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    CORRELATION,
+    SHARE,
     Codes,
     ConditionEstimates,
     Draws,
@@ -23,7 +25,7 @@ from rewardlab.metrics.clustered_bootstrap import (
     product,
     sum_by,
 )
-from rewardlab.metrics.contract import SHARE, Display, mean_or_nan, metric
+from rewardlab.metrics.contract import Display, mean_or_nan, metric
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means, expected_levels
 
 Light = NDArray[np.float32]
@@ -257,7 +259,7 @@ def _tau_a_draws(trials: TrialTable, draws: Draws) -> Numbers:
     return replace(counts, alike=np.maximum(balance, 0), contrary=np.maximum(-balance, 0), pairs=pairs).tau_a()
 
 
-@metric(better="higher", resample=_tau_a_draws)
+@metric(better="higher", resample=_tau_a_draws, bounds=CORRELATION)
 def kendall_tau_a(trials: TrialTable) -> float:
     """Kendall's tau-a: ties count as disagreement, so a perfect judge of five levels stays well below 1."""
     return float(_pooled(trials).tau_a()[0])
@@ -283,6 +285,7 @@ def _tau_b_by_condition(
     ),
     resample=lambda trials, draws: _drawn(trials, draws).tau_b(),
     by_condition=_tau_b_by_condition,
+    bounds=CORRELATION,
 )
 def kendall_tau_b(trials: TrialTable) -> float:
     """Kendall's tau-b between scores and true levels over all pairs; nan if either is constant."""
@@ -316,7 +319,7 @@ def _within_draws(trials: TrialTable, draws: Draws) -> Numbers:
     return _over_tasks(known, draws, tau, np.where(np.isnan(tau), 0.0, 1.0))
 
 
-@metric(better="higher", resample=_within_draws)
+@metric(better="higher", resample=_within_draws, bounds=CORRELATION)
 def kendall_tau_b_within_task(trials: TrialTable) -> float:
     """Mean over tasks of tau-b between episodes of the same task; tasks where it is undefined do not count."""
     return mean_or_nan(_within_task(_known(trials)).tau_b())

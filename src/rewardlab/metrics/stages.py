@@ -12,8 +12,8 @@ import numpy as np
 from rewardlab.core.episode import is_success
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import EVERY_TRIAL, auc_of_pairs
-from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers
-from rewardlab.metrics.contract import SHARE, Display, in_blocks, mean_metric, metric
+from rewardlab.metrics.clustered_bootstrap import SHARE, Codes, Draws, Numbers
+from rewardlab.metrics.contract import Display, in_blocks, mean_metric, metric
 from rewardlab.metrics.estimates import clusters_of, expected_levels
 from rewardlab.metrics.progress import FIRES, by_length
 from rewardlab.metrics.rank_correlation import pair_draws

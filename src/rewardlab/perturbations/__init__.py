@@ -110,7 +110,7 @@ def _family(category: str, worlds: bool) -> tuple[Perturbation, ...]:
 def _part(name: str) -> Perturbation:
     if name.startswith(MIDWAY):
         return from_middle(_part(name.removeprefix(MIDWAY)))
-    return _load(name) if ":" in name else find(PERTURBATIONS, name, "perturbation or category")
+    return _load(name) if ":" in name else find(PERTURBATIONS, name, "perturbation or category", FAMILIES)
 
 
 def _load(path: str) -> Perturbation:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
@@ -323,16 +324,22 @@ _ROWS = 200  # of a query's result on a terminal
 
 def run_table(entries: Sequence[RunEntry]) -> Table:
     """Return the runs as a table, one line each; where it is narrow, models and data are cut short."""
-    rows = [(entry.name, entry.state, *_run_facts(entry)) for entry in entries]
     table = Table(box=None, pad_edge=False)
-    for place, heading in enumerate(("run", "state", "trials", "created")):
-        whole = min(max((len(row[place]) for row in rows), default=0), 40)
-        table.add_column(heading, justify="right" if heading == "trials" else "left", min_width=whole, overflow="fold")
+    for heading in ("run", "state", "trials", "created"):  # of columns, rich narrows first those that may wrap
+        table.add_column(heading, justify="right" if heading == "trials" else "left", no_wrap=True, max_width=40)
     for heading in ("kind", "models", "data"):
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
-    for row in rows:
-        table.add_row(safe_markup(row[0]), *(safe_markup(text[:_LONGEST]) for text in row[1:]))
+        table.add_column(Text(heading, no_wrap=True, overflow="ellipsis"))
+    for entry in entries:
+        whole, cut = (entry.name, entry.state), [text[:_LONGEST] for text in _run_facts(entry)]
+        cells = [_run_cell(text, fold=True) for text in (*whole, *cut[:2])]
+        table.add_row(*cells, *(_run_cell(text, fold=False) for text in cut[2:]))
     return table
+
+
+def _run_cell(text: str, *, fold: bool) -> Text:
+    cell = Text.from_markup(safe_markup(text), overflow="fold" if fold else "ellipsis")
+    cell.no_wrap = not fold
+    return cell
 
 
 def _run_facts(entry: RunEntry) -> tuple[str, str, str, str, str]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache, partial
 from operator import attrgetter
 from pathlib import Path
+from shlex import quote
 from typing import Any, TypeVar
 
 import cloudpickle
@@ -257,7 +258,7 @@ def measure_data(
         measured = opening.begin(_length, [(folders[split], name) for split, name in drawn])
         listings = list_splits(folders, demonstrations=demonstrations)
         if not any(listing.rows for listing in listings.values()):
-            raise DataError(f"{data} holds no sound row; `rewardlab data check {data}` lists the problems")
+            raise DataError(f"{data} holds no sound row; `rewardlab data check {quote(str(data))}` lists the problems")
         # The rest is measured in an order that leaves a second process the time for its part.
         folders = {split: listing.folder for split, listing in listings.items()}
         named = dict.fromkeys((split, row.file_name) for split, listed in listings.items() for row in listed.rows)

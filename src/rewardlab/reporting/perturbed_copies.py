@@ -4,6 +4,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
+from shlex import quote
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -56,7 +57,7 @@ def data_perturb(
     if not skip_invalid:
         refuse_problems(data, contents.problems)
     if not contents.episodes:
-        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
+        raise DataError(f"{data} holds no usable episode; run `rewardlab data check {quote(str(data))}`")
     if folder.resolve() == dataset_folder(str(data)).resolve():
         raise PlanError(f"--out {folder} is the dataset itself; choose another folder")
     frames = "uniform:16" if sheet else "all"

@@ -251,12 +251,13 @@ def perturbation_views(
     for row in (row for row in summary.measurements if row.asked and row.severity):
         highest[row.group] = max(highest.get(row.group, 0), row.severity)
     categories: dict[str, str] = {}
-    dropped: Counter[str] = Counter()  # episodes and severities to which each perturbation does not apply
+    dropped: Counter[tuple[str, str, float]] = Counter()  # trials by model, perturbation and severity
     for table in trials:
         categories |= zip(table.text("perturbation"), table.text("category"), strict=True)
         without = table.where(table.matches("status", "dropped"))
-        columns = without.text("perturbation"), without.text("episode"), without.number("severity")
-        dropped.update(name for name, _, _ in set(zip(*columns, strict=True)))
+        dropped.update(
+            zip(without.text("model"), without.text("perturbation"), without.number("severity"), strict=True)
+        )
     return [
         PerturbationView(
             name=name,
@@ -265,7 +266,7 @@ def perturbation_views(
             summary=summaries.get(name, ""),
             model=model,
             numbers=[_number_at(summary, model, name, highest[name], m) for m in perturbation_metrics(summary)],
-            dropped=dropped[name],
+            dropped=dropped[model, name, highest[name]],
         )
         for model in summary.evaluated
         for name in summary.perturbations
