@@ -2,7 +2,7 @@
 
     python results/guard/measure.py --tasks known
     python results/guard/measure.py KNOWN UNSEEN --out FOLDER
-    python results/guard/measure.py --again results/guard
+    python results/guard/measure.py --again results/guard/pocket-plain
 
 KNOWN and UNSEEN are rollouts of the tasks that the model was trained on and of those it was not, the tasks of fold 0;
 `--tasks` prints either list. `--again` makes every table anew from the clips that are kept in a folder. The tasks are
@@ -42,7 +42,7 @@ from rewardlab.worlds.metaworld.physics import TASKS
 from rewardlab.worlds.metaworld.tasks import unseen_tasks
 
 RATE, FOLDS, SPLIT_SEED = 0.17, 5, 0
-MODEL = "pocket"  # in a variant that was not trained on fold 0: what ships knows all tasks
+MODEL = "pocket-plain"  # it was not trained on fold 0; `pocket` knows all tasks
 CLIPS = "clips.npz"
 FITTED = (("gaussian_noise", "motion_blur", "drop_uniform"), (2,))
 JUDGED = (("defocus_blur", "fog", "typo_keyboard", "hold_last"), (3, 4))
@@ -277,7 +277,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", nargs="*", help="two folders: rollouts of known tasks, and of unseen ones")
     parser.add_argument("--tasks", choices=("known", "unseen"))
-    parser.add_argument("--out", type=Path, default=Path("results/guard"))
+    parser.add_argument("--out", type=Path, default=Path("guard"))
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--model", default=MODEL, help="such as pocket:FOLDER/VARIANT")
