@@ -16,6 +16,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.settings import Budget, Execution, FramePolicyText, Help, Scoring
 from rewardlab.core.storage import locked, store_address, writable, write_parquet
+from rewardlab.core.terminal import counted
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
@@ -113,8 +114,8 @@ def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
     contents = open_dataset(data)
     if contents.problems:
         raise DataError(
-            f"{data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
-            "through the whole dataset, so mend it first"
+            f"{data} has {counted(len(contents.problems), 'problem')}, the first: {contents.problems[0]}; frames are "
+            "counted through the whole dataset, so mend it first"
         )
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")
