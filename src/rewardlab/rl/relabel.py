@@ -61,6 +61,8 @@ def relabel(
     policy = frame_policy(frames)
     if store_address(out):
         raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
+    if out.suffix != ".parquet":
+        raise PlanError(f"out must be a file that ends in .parquet, got {str(out)!r}")
     episodes = _read_episodes(str(data), limit)
     name, trials = _score_episodes(episodes, given)
     curves: list[NDArray[np.float64]] = []
