@@ -175,7 +175,7 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
                 print(one_line(f"rewardlab: {unwritten}"), file=sys.stderr)
         raise
     summary = load_summary(run)
-    trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds"))
+    trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds", "member_failures"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
