@@ -72,7 +72,7 @@ def test_json_alone_is_on_stdout(tiny_data: Path, tmp_path: Path) -> None:
     assert [gate["passed"] for gate in content["gates"]] == [False, True]
     assert content["models"]["length"]["counts"]["scored"] == 12
     assert set(content["models"]["length"]["clean"]) >= {"macro_mae", "success_accuracy"}
-    assert "12 trials (6 episodes x 2 conditions x 1 models)" in done.stderr
+    assert "12 trials (6 episodes x 2 conditions x 1 model)" in done.stderr
 
 
 def test_bench_has_gates_and_a_model_that_stops_the_run_is_an_error_in_the_junit_file(

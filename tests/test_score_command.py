@@ -61,7 +61,7 @@ def test_a_paid_model_shows_prompt_raw_answer_and_cost(tiny_data: Path) -> None:
     words = " ".join(done.stdout.split())
     assert "level 4.00 of 5, not a success" in words and "Task: open the drawer" in words
     assert f"answer {LONG}ANSWER: 4" in words
-    assert words.endswith("1 requests, 1,000 tokens read, 10 written, cost 0.0011")
+    assert words.endswith("1 request, 1,000 tokens read, 10 written, cost 0.0011")
     lines = [line for line in done.stdout.splitlines() if not line.startswith((str(tiny_data), "openai:"))]
     assert max(map(len, lines)) <= 80
     assert record["clips"][0]["raw"].endswith("ANSWER: 4") and "open the drawer" in record["prompt"]

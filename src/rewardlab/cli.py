@@ -26,7 +26,7 @@ from rewardlab.core.errors import (
     RewardlabError,
 )
 from rewardlab.core.settings import Help, Setting, arguments_of, command_parser, settings_of, several
-from rewardlab.core.terminal import loading, one_line, safe_streams, terminal_console
+from rewardlab.core.terminal import counted, loading, one_line, safe_streams, terminal_console
 
 if TYPE_CHECKING:
     import pyarrow
@@ -175,7 +175,7 @@ def _run_and_print(call: "partial[Run]", plan: "Plan", output: Output, show: "Ca
                 print(one_line(f"rewardlab: {unwritten}"), file=sys.stderr)
         raise
     summary = load_summary(run)
-    trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds"))
+    trials = run.trials(("id", "status", "model", "reason", "traceback", "seconds", "member_failures"))
     names = names_of_run(run.record, summary.models)
     results, reasons = check_gates(gates, summary), failure_lines(trials, names, every=output.verbose)
     shown, shown_results = rename_models(summary, names), [result.called(names) for result in results]
@@ -289,7 +289,7 @@ def show_leaderboard(
         if not checked.problems:
             _say(f"{checked.place}: valid ({checked.model})")
     wrong = sum(bool(checked.problems) for checked in result)
-    _say(f"{len(result)} submission{'s' * (len(result) != 1)}, {wrong} with problems")
+    _say(f"{counted(len(result), 'submission')}, {wrong} with problems")
     return BAD_DATA if wrong else 0
 
 
@@ -373,7 +373,7 @@ def show_relabelled(call: "partial[Relabelled]") -> int:
     made = call()
     if made.failed:
         _say(f"{made.failed} of {made.episodes} episodes have no progress; the first reason: {made.reason}")
-    _say(f"progress of {made.frames} frames of {made.episodes} episodes: {made.path}")
+    _say(f"progress of {counted(made.frames, 'frame')} of {counted(made.episodes, 'episode')}: {made.path}")
     return MODEL_FAILED if made.failed else 0
 
 
@@ -396,7 +396,8 @@ def show_check(call: "partial[Contents]") -> int:
     notes = (*dataset_notes(data), *wordless_note(contents.episodes))
     _say(*contents.problems, *(f"note: {note}" for note in notes))
     _say(outcome_sentence(contents, data))
-    _say(f"{len(contents.episodes)} valid episodes, {len(contents.problems)} problems, {len(notes)} notes")
+    counts = {"valid episode": contents.episodes, "problem": contents.problems, "note": notes}
+    _say(", ".join(counted(len(what), noun) for noun, what in counts.items()))
     return BAD_DATA if contents.problems else 0
 
 

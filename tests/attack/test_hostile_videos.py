@@ -191,7 +191,7 @@ def test_a_damaged_frame_is_named_by_check_and_fails_its_cells(tmp_path: Path) -
 def test_the_command_prints_the_damage_and_exits_with_4(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["data", "check", str(damaged_dataset(tmp_path))]) == 4
     out = capsys.readouterr().out
-    assert "bad.mp4" in out and "1 valid episodes, 1 problems" in out
+    assert "bad.mp4" in out and "1 valid episode, 1 problem," in out
 
 
 def peak_mb(*command: str) -> float:

@@ -106,7 +106,7 @@ def test_neither_capital_nor_full_stop_tells_what_rules_made(made: Augmented) ->
 
 @pytest.mark.slow
 def test_what_nobody_validated_is_split_on_request_alone(made: Augmented, tmp_path: Path) -> None:
-    with pytest.raises(PlanError, match=r"what rules grade nobody has validated.*--unvalidated"):
+    with pytest.raises(PlanError, match=r"nobody has validated the rows.*--unvalidated"):
         rewardlab.data_augment("sample", out=tmp_path / "a", **OFFLINE)
     clips = made.folder / "clip"
     with pytest.raises(PlanError, match=r"\d+ of \d+ rows were graded by rules and validated by nobody"):

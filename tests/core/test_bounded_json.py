@@ -37,6 +37,7 @@ def test_space_around_a_value_is_no_part_of_it(space: str) -> None:
         ("{} {}", "Extra data at line 1, column 4"),
         ("{}\N{NO-BREAK SPACE}", "Extra data at line 1, column 3"),
         ("", "Expecting value at line 1, column 1"),
+        ('{"a', "Unterminated string starting at line 1, column 2"),
         ("[" * 100_000, "inside each other, at most 64"),
         ('{"a":' * 65 + "1" + "}" * 65, "inside each other, at most 64"),
         ("1" * 400, "400 digits, at most 40"),

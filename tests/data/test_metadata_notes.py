@@ -92,7 +92,7 @@ def test_nothing_at_all_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "rows" / "metadata.jsonl").write_text("\n")
     no_rows = run_here("data", "check", str(tmp_path / "rows"))
     assert no_rows.returncode in (1, 4) and no_rows.stdout.startswith("metadata.jsonl: holds no row; ")
-    assert "0 valid episodes, 1 problems" in no_rows.stdout
+    assert "0 valid episodes, 1 problem," in no_rows.stdout
     assert "holds no video" in run_here("data", "init", str(tmp_path / "rows")).stderr
     assert "no folder at" in run_here("data", "init", str(tmp_path / "none")).stderr
 
@@ -103,7 +103,7 @@ def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
         f"{videos / 'metadata.jsonl'}: 4 rows, one per video",
-        "read the 3 tasks that were guessed from names, and correct them",
+        "read and correct what was guessed from names: 3 tasks",
         "fill in task, what the robot was asked to do: line 1",
         "fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line",
         f"then: rewardlab data check '{videos}'",
@@ -112,7 +112,7 @@ def test_init_writes_a_skeleton_and_check_says_exactly_what_is_left(videos: Path
     assert left[0].startswith("line 1: clip_7.mp4: task must be a non-empty text")
     assert left[1].startswith("note: lines 1, 2, 3, 4: neither reward")
     assert left[2].startswith("0 of 3 episodes state an outcome") and "--demonstrations" in left[2]
-    assert left[3] == "3 valid episodes, 1 problems, 1 notes"
+    assert left[3] == "3 valid episodes, 1 problem, 1 note"
     rows = [json.loads(line) for line in (videos / "metadata.jsonl").read_text().splitlines()]
     assert [row["task"] for row in rows] == ["", "open the drawer", "open the drawer", "put cup on plate"]
     again = run_here("data", "init", str(videos))

@@ -105,10 +105,10 @@ def test_a_reader_of_the_catalog_recognises_a_folder_or_is_named(tiny_data: Path
 
 @pytest.mark.parametrize("name", READERS)
 def test_a_folder_that_no_reader_recognises_is_one_sentence(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"does not hold .*\({name}\).*; it holds nothing; name another folder"):
+    with pytest.raises(DataError, match=rf"no reader takes \(.*\b{name}\b.*\); it holds nothing; name"):
         open_dataset(str(tmp_path))
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(DataError, match=r"it holds notes\.txt; name another folder"):
+    with pytest.raises(DataError, match=rf"{name} does not take: it expects .*; it holds notes\.txt; name another"):
         open_dataset(f"{name}:{tmp_path}")
 
 

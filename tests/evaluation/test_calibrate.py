@@ -123,7 +123,9 @@ def test_the_thirds_share_no_task_and_no_video_and_another_seed_splits_otherwise
 
 
 def test_too_little_data_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"3 sets of 10 or more answered episodes with a reward .* got 2, 2, 1"):
+    with pytest.raises(
+        DataError, match=r"3 sets .* each needs 10 or more; here the sets have 2, 2 and 1; use more episodes"
+    ):
         fit_calibration("length", tiny_data, execution=IN_PROCESS, out=tmp_path / "run")
 
 

@@ -12,6 +12,7 @@ from rewardlab.core.trial import ScoreInfo, Trial
 from rewardlab.evaluation.ensembles import report_ensembles, report_normalisers
 from rewardlab.reporting.report import write_report
 from rewardlab.reporting.run_page import ensemble_view
+from rewardlab.reporting.terminal_summary import failure_lines
 from tests.handmade_runs import record_of
 from tests.metrics.handmade_trials import ONE
 
@@ -62,6 +63,20 @@ def run(tmp_path: Path) -> Run:
     made = start_run(tmp_path / "run", record_of(trials, evaluated=["a", "b", "c", ALL, EARLY]))
     made.append(trials)
     return made
+
+
+def test_a_member_without_an_answer_is_listed_with_the_failures(tmp_path: Path) -> None:
+    silent = [ScoreInfo(member_levels={"a": 3.0}, member_failures={"b": f"no camera {place}"}) for place in range(3)]
+    trials = [trial(ALL, place, 3.0, 0.0, info) for place, info in enumerate(silent)]
+    dark = replace(trials[0], status="failed", level=None, reason="no member answered", info=ScoreInfo())
+    trials.append(replace(dark, id="3", episode="3", video="3", task="3"))
+    made = start_run(tmp_path / "run", record_of(trials, evaluated=[ALL]))
+    made.append(trials)
+    shown = failure_lines(made.trials(), {ALL: "ensemble of 3"})
+    assert shown == [
+        "failed: 3 x ensemble of 3: its member b: no camera 0",
+        "failed: 1 x ensemble of 3: no member answered",
+    ]
 
 
 def test_errors_of_members_are_correlated_as_numpy_says(run: Run) -> None:

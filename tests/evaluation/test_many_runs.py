@@ -296,11 +296,11 @@ def test_progress_and_forecast_of_a_shard_count_its_own_trials(
     words += ["--engine", "local", "--out", str(tmp_path / "run")]
     for part in ("1", "2"):  # both in one folder: what the other shard scored is no progress of this one
         assert main([*words, "--shard", f"{part}/2", "--dry-run"]) == 0
-        assert "6 trials (3 episodes x 2 conditions x 1 models); " in capsys.readouterr().out
+        assert "6 trials (3 episodes x 2 conditions x 1 model); " in capsys.readouterr().out
         assert main([*words, "--shard", f"{part}/2"]) == 0
         told = capsys.readouterr().err
-        assert "6 trials (3 episodes x 2 conditions x 1 models); " in told and "scoring 6 of 6" in told
+        assert "6 trials (3 episodes x 2 conditions x 1 model); " in told and told.count("scoring 6 of 6") == 1
     assert main([*words, "--shard", "2/2", "--dry-run"]) == 0
-    assert "6 trials (3 episodes x 2 conditions x 1 models), 6 of them finished" in capsys.readouterr().out
+    assert "6 trials (3 episodes x 2 conditions x 1 model), 6 of them finished" in capsys.readouterr().out
     assert main([*words, "--dry-run"]) == 0
-    assert "12 trials (6 episodes x 2 conditions x 1 models), 12 of them finished" in capsys.readouterr().out
+    assert "12 trials (6 episodes x 2 conditions x 1 model), 12 of them finished" in capsys.readouterr().out

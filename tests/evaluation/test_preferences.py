@@ -246,6 +246,8 @@ def test_data_without_pairs_and_negative_numbers_are_refused_before_anything_is_
     encode(np.zeros((4, 32, 32, 3), np.uint8), alone / "a.mp4", fps=10)
     with pytest.raises(PlanError, match="no two clips of one instruction with different levels"):
         bench(alone, tmp_path / "run", "length")
+    with pytest.raises(PlanError, match=r"with --limit 1 has no two clips .*; use a larger --limit"):
+        bench(graded, tmp_path / "run", "length", limit=1)
     with pytest.raises(PlanError, match="preferences must be 0 or more"):
         bench(graded, tmp_path / "run", "length", preferences=-1)
     assert not (tmp_path / "run").exists()

@@ -92,6 +92,17 @@ def test_accuracy_is_measured_where_there_are_labels_and_unknown_elsewhere(tiny_
     assert "motion lists" in baselines and "by chance" not in baselines and "(chance: 6.0)" in baselines
 
 
+def test_a_baseline_that_ranks_is_no_baseline_of_its_own(tiny_data: Path, tmp_path: Path) -> None:
+    ranking = rewardlab.data_rank(
+        tiny_data, model="motion", run=tmp_path / "run", out=tmp_path / "ranking.csv", execution=IN_PROCESS
+    )
+    assert ranking.baselines == ("change",) and not any("motion" in each.baselines for each in ranking.episodes)
+    accuracy, beside = ranking.notes
+    assert accuracy.count("motion ") == 1 and "motion lists" not in beside and "change lists" in beside
+    with (tmp_path / "ranking.csv").open(newline="") as file:
+        assert {"level", "change"} <= (columns := set(next(csv.reader(file)))) and "motion" not in columns
+
+
 def test_a_lerobot_dataset_gets_the_command_that_leaves_them_out(tmp_path: Path) -> None:
     data = write_v3(tmp_path / "my demos")
     ranking = rank(data, tmp_path)

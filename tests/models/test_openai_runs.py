@@ -12,6 +12,8 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.core.run import Run
+from rewardlab.models.ledger import Spent
+from rewardlab.reporting.findings_text import spent_text
 from tests.conftest import ROWS
 from tests.models.loopback import Call, ChatServer, chat_server
 
@@ -176,3 +178,17 @@ def test_descriptions_stop_at_the_budget_and_go_on(
         assert server.asked.total() == asked + 1
         assert run_here([*arguments, "--describe-failures", "2"], capsys).returncode == 0
         assert server.asked.total() == asked + 2, "the one that is paid for is kept"
+
+
+@pytest.mark.parametrize(
+    ("spent", "cost"),
+    [
+        (Spent(), "0"),
+        (Spent(requests=2), "unknown"),
+        (Spent(requests=2, replies=2), "unknown"),
+        (Spent(requests=2, replies=1, priced=1, cost=0.5), "0.5 or more"),
+        (Spent(requests=2, replies=2, priced=2, cost=0.5), "0.5"),
+    ],
+)
+def test_a_request_without_a_reply_is_not_free(spent: Spent, cost: str) -> None:
+    assert spent_text(spent).endswith(f"cost {cost}")

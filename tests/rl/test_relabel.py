@@ -53,7 +53,9 @@ def test_what_cannot_be_counted_is_refused(tiny_data: Path, tmp_path: Path, caps
     broken = write_rows(tmp_path / "broken", [{"file_name": "gone.mp4", "task": "a", "reward": 1}])
     assert main(["relabel", str(broken), "--model", "length"]) == 4
     assert "mend it first" in capsys.readouterr().err
-    assert not (tmp_path / "p.parquet").exists()
+    assert relabel_here(tiny_data, "length", tmp_path / "p.csv") == 2
+    assert "out must be a file that ends in .parquet" in capsys.readouterr().err
+    assert not (tmp_path / "p.parquet").exists() and not (tmp_path / "p.csv").exists()
 
 
 def test_a_partial_copy_and_several_cameras_are_refused_with_what_to_do(

@@ -96,6 +96,7 @@ def test_a_form_is_read_as_it_was_written(client: httpx2.Client) -> None:
         (form(*[(CLIP, b"1")] * 9), 400, "more than 8 files"),
         (form((CLIP, npy(FRAMES))), 422, "a text `instruction`"),
         (form(PUSH, (TEXT.format("clip"), b"no file")), 422, "a file `clip`"),
+        (form((CLIP, npy(FRAMES)), PUSH, (TEXT.format("fsp"), b"30")), 422, "unknown fields: fsp"),
         ({"content": b"--x--", "headers": {"content-type": "multipart/form-data"}}, 422, "with a boundary"),
     ],
 )
@@ -123,6 +124,7 @@ def test_a_video_is_scored_as_the_command_line_shows_it(client: httpx2.Client, t
         ("GET", "/v1/score", {}, 405, "does not allow that method; /docs"),
         ("POST", "/v1/sessions", {"json": {"instruction": " "}}, 422, "say what the robot was asked to do"),
         ("POST", "/v1/sessions", {"json": {}}, 422, "instruction: Field required"),
+        ("POST", "/v1/score", {"json": []}, 422, "the body: Input should be"),
     ],
 )
 def test_a_mistake_is_said_in_one_sentence(

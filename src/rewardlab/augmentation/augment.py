@@ -173,8 +173,9 @@ def _checked_plan(given: Mapping[str, Any]) -> _Plan:
     cache = out / ".calls" if cache_dir is None else Path(cache_dir)
     if teachers["vision"].name == RULES and "split" in stages and not given["unvalidated"]:
         raise PlanError(
-            "what rules grade nobody has validated; leave out the stage split and validate the rows by --vision "
-            "openai:MODEL@URL or `rewardlab data verify`, or split them as they are with --unvalidated"
+            "nobody has validated the rows that --vision rules grades, so they are not split: use --vision "
+            "openai:MODEL@URL; or name the other stages in --stage and validate with `rewardlab data verify`; or add "
+            "--unvalidated"
         )
     as_given = (given[name] for name in ("demonstrations", "skip_invalid", "seed", "unvalidated"))
     rest = (attempts, per_source, splits, cache, *as_given)

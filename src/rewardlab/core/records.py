@@ -57,7 +57,8 @@ def json_parser(*, allow_nonfinite: bool = False, unique_keys: bool = False) -> 
             try:
                 found = decoder.decode(words)
             except json.JSONDecodeError as error:
-                raise ValueError(f"{error.msg} at line {error.lineno}, column {error.colno}") from None
+                what = error.msg.removesuffix(" at")
+                raise ValueError(f"{what} at line {error.lineno}, column {error.colno}") from None
         if "\\u" in words and _SURROGATE.search(words):
             _check_text(found)
         return found

@@ -175,6 +175,11 @@ def time_text(seconds: float) -> str:
     return f"{seconds / size:.0f} {unit}"
 
 
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun, such as `1 problem` or `1,204 problems`."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 class ProgressBar:
     """A live bar on a terminal, an occasional line elsewhere; written to stderr, with no thread of its own.
 
@@ -184,6 +189,7 @@ class ProgressBar:
     def __init__(self, what: str, total: int, done: int = 0, *, before: str = "", quiet: bool = False) -> None:
         self.total, self.done = total, done
         self._what, self._quiet, self._at_start = what, quiet, done
+        self._printed = done
         self._note: str | Callable[[], str] = ""
         self._started = time.monotonic()
         self._first: tuple[float, int] | None = None  # when the first step came, and how many were done then
@@ -248,5 +254,6 @@ class ProgressBar:
             self._bar.start()
             self._bar.update(self._task, completed=self.done, total=self.total, note=note)
             self._bar.refresh()
-        elif self.done > self._at_start:
+        elif self.done > self._printed:
+            self._printed = self.done
             print(", ".join(filter(None, (f"{self._what} {self.done:,} of {self.total:,}", note))), file=sys.stderr)

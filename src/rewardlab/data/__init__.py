@@ -197,17 +197,19 @@ def _recognised(folder: Path, readers: Iterable[Reader]) -> bool:
     return any(reader.recognises(folder) for reader in readers)
 
 
-def _unrecognised(folder: Path, readers: Iterable[Reader]) -> str:
+def _unrecognised(folder: Path, readers: Sequence[Reader]) -> str:
     if folder.is_file():
-        return f"{folder} is a file that no reader takes; expected {_expected(readers)}"
+        return f"{folder} is a file that {_no_reader_takes(readers)}; name another file"
     inside = sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     datasets = [path.name for path in inside if path.is_dir() and _recognised(path, readers)]
     held = few([path.name for path in inside]) or "nothing"
     what = f"name one of its folders that do: {', '.join(datasets)}" if datasets else "name another folder"
     if not datasets and video_names(folder):
         what = f"`rewardlab data init {quote(str(folder))}` writes one row for each of its videos"
-    return f"{folder} does not hold {_expected(readers)}; it holds {held}; {what}"
+    return f"{folder} is a folder that {_no_reader_takes(readers)}; it holds {held}; {what}"
 
 
-def _expected(readers: Iterable[Reader]) -> str:
-    return " or ".join(f"{reader.expects} ({reader.name})" for reader in readers)
+def _no_reader_takes(readers: Sequence[Reader]) -> str:
+    if len(readers) == 1:
+        return f"the reader {readers[0].name} does not take: it expects {readers[0].expects}"
+    return f"no reader takes ({', '.join(reader.name for reader in readers)}: `rewardlab list readers`)"

@@ -29,6 +29,7 @@ from rewardlab.core.limits import ROW_BYTES
 from rewardlab.core.records import parse_json
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Help
+from rewardlab.core.terminal import counted
 from rewardlab.data.contract import Problem
 from rewardlab.data.reading import bounded_text, task_in
 from rewardlab.data.safe_files import few, path_inside, require_name, shown, video_names
@@ -429,9 +430,9 @@ def skeleton_lines(skeleton: Skeleton) -> Sequence[str]:
     """Return what was written and what is left to do, one line each."""
     empty = [number for number, task in enumerate(skeleton.tasks, start=1) if not task]
     guessed = len(skeleton.tasks) - len(empty)
-    lines = [f"{skeleton.path}: {len(skeleton.tasks)} rows, one per video"]
+    lines = [f"{skeleton.path}: {counted(len(skeleton.tasks), 'row')}, one per video"]
     if guessed:
-        lines.append(f"read the {guessed} tasks that were guessed from names, and correct them")
+        lines.append(f"read and correct what was guessed from names: {counted(guessed, 'task')}")
     if empty:
         lines.append(f"fill in task, what the robot was asked to do: line {few(list(map(str, empty)))}")
     lines.append("fill in reward, 1 (nothing done) to 5 (done), or success, true or false: every line")

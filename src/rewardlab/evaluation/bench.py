@@ -171,9 +171,11 @@ def run_benchmark(plan: "Plan", *, duplicates: bool, against: str | None, prefer
     people = pairs[: max(preferences, 0)]
     level_pairs = draw_level_pairs(episodes, preferences - len(people), plan.seed, _names(people))
     if preferences < 0 or (preferences and not (people or level_pairs)):
-        what = "no two clips of one instruction with different levels, and no column `preference`"
+        where = plan.data if plan.limit is None else f"{plan.data} with --limit {plan.limit}"
+        what = "has no two clips of one instruction with different levels, and no column `preference`"
+        more = "" if plan.limit is None else "; use a larger --limit"
         raise PlanError(
-            f"preferences must be 0 or more, got {preferences}" if preferences < 0 else f"{plan.data} has {what}"
+            f"preferences must be 0 or more, got {preferences}" if preferences < 0 else f"{where} {what}{more}"
         )
     run = evaluate(plan)
     answers: dict[str, PairAnswers] = {}

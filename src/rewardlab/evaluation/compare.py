@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from rewardlab.core.errors import RunError
 from rewardlab.core.run import Run
 from rewardlab.core.settings import Help, Seed
+from rewardlab.core.terminal import counted
 from rewardlab.core.trial import CATEGORIES, CLEAN
 from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable
 from rewardlab.evaluation.display import display_names, format_p_value, run_and_model
@@ -125,7 +126,7 @@ def finding(comparison: Comparison, test: PairedTest) -> str:
     known = {CLEAN: "on clean episodes", OVERALL: "overall", "pair": "under pairs of changes"}
     where = known.get(test.group, f"under {test.group} change")
     p = format_p_value(test.p_holm)
-    basis = f"{p} (Holm), {_counted(test.episodes, 'episode')} in {_counted(test.tasks, 'task')}"
+    basis = f"{p} (Holm), {counted(test.episodes, 'episode')} in {counted(test.tasks, 'task')}"
     basis += ", too few to rely on the interval" if test.paired.clusters < FEW_CLUSTERS else ""
     basis += "" if math.isnan(test.noise_floor) else f", noise floor {test.noise_floor:.2f}"
     metric, difference, low, high = METRICS[test.metric], test.paired.difference, test.paired.low, test.paired.high
@@ -233,7 +234,3 @@ def _paired_test(shared: SharedTrials, group: str, mask: Mask, metric: Metric, d
     episodes, tasks = (len(np.unique(a.codes(column)[0])) for column in ("episode", "task"))
     paired, floor = paired_metric(metric, a, b, draws), _noise_floor(a, b, metric)
     return PairedTest(group, metric.name, paired, math.nan, episodes, tasks, exact, floor)
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"

@@ -4,7 +4,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import chain, count
 from typing import Protocol
@@ -206,12 +206,16 @@ _PARTICULARS = re.compile(r"'[^']*'|\"[^\"]*\"|\d+(\.\d+)?")
 
 @dataclass(frozen=True)
 class FailureReason:
-    """A reason why a model failed, as it was given first with its traceback, and how many of its trials failed so."""
+    """A reason why a model failed, as it was given first with its traceback, and how many of its trials failed so.
+
+    `member` is the member of an ensemble that gave no answer where others did.
+    """
 
     model: str
     reason: str
     count: int
     traceback: str | None = None
+    member: str = ""
 
 
 def reason_kind(reason: str) -> str:
@@ -222,14 +226,17 @@ def reason_kind(reason: str) -> str:
 def failure_reasons(trials: TrialTable) -> list[FailureReason]:
     """Return the reasons of every model, the most frequent first."""
     failed = trials.where(trials.matches("status", "failed"))
-    counts: Counter[tuple[str, str]] = Counter()
-    examples: dict[tuple[str, str], tuple[str, str | None]] = {}
     columns = (failed.text(name) for name in ("model", "reason", "traceback"))
-    for model, reason, trace in zip(*columns, strict=True):
-        key = str(model), reason_kind(str(reason))
+    found = [FailureReason(str(model), str(reason), 1, trace) for model, reason, trace in zip(*columns, strict=True)]
+    for row in trials.records(("model", "member_failures")):
+        found += [FailureReason(row["model"], why, 1, member=name) for name, why in row["member_failures"] or ()]
+    counts: Counter[tuple[str, str, str]] = Counter()
+    examples: dict[tuple[str, str, str], FailureReason] = {}
+    for each in found:
+        key = each.model, each.member, reason_kind(each.reason)
         counts[key] += 1
-        examples.setdefault(key, (str(reason), trace))
-    return [FailureReason(key[0], examples[key][0], count, examples[key][1]) for key, count in counts.most_common()]
+        examples.setdefault(key, each)
+    return [replace(examples[key], count=count) for key, count in counts.most_common()]
 
 
 def traceback_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool = False) -> list[str]:

@@ -25,9 +25,11 @@ from rewardlab.core.settings import (
     Seed,
     SkipInvalid,
 )
+from rewardlab.core.terminal import counted
 from rewardlab.core.trial import Score
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data.task_split import deal, split_by_task
+from rewardlab.evaluation.display import listed
 from rewardlab.metrics.calibration import ordinal_error, top_label_error
 from rewardlab.metrics.contract import answered, has_values
 from rewardlab.models.calibration import (
@@ -179,10 +181,10 @@ def split_trials(trials: TrialTable, seed: int, parts: int) -> list[TrialTable]:
     part = np.array(split_by_task(list(items), draw), np.int64)
     sizes = np.bincount(part, minlength=parts).tolist()
     if min(sizes) < MIN_EPISODES:
-        got = ", ".join(map(str, sizes))
+        got = listed([str(size) for size in sizes])
         raise DataError(
-            f"what is fitted and evaluated apart needs {parts} sets of {MIN_EPISODES} or more answered episodes with a "
-            f"reward and no task in common, got {got}; take more data"
+            f"the answered episodes with a reward are split into {parts} sets without a common task, and each needs "
+            f"{MIN_EPISODES} or more; here the sets have {got}; use more episodes of more tasks, or a larger --limit"
         )
     return [used.where(part == number) for number in range(parts)]
 
@@ -199,6 +201,8 @@ def member_errors(trials: TrialTable) -> dict[str, float]:
 def calibration_sentences(record: Plain) -> list[str]:
     """Return what was fitted and what it changes, one sentence each."""
     fit, held_out = record["fit"], record["held_out"]
+    fitted_on = f"{counted(fit['episodes'], 'episode')} of {counted(fit['tasks'], 'task')}"
+    kept_apart = f"{counted(held_out['episodes'], 'episode')} of {counted(held_out['tasks'], 'other task')}"
     temperature = record["fitted"]["temperature"]
     what = "an isotonic map of its levels" if temperature is None else f"a temperature of {temperature:.2f}"
     names = {"nll": "NLL", "ordinal_ece": "ordinal ECE", "top_label_ece": "top-label ECE", "mae": "MAE"}
@@ -209,9 +213,9 @@ def calibration_sentences(record: Plain) -> list[str]:
     tried = f"from {MIN_TEMPERATURE:g} to {MAX_TEMPERATURE:g}"
     warning = f"no temperature {tried} suits it: its probabilities say little about the level"
     return [
-        f"{record['model']}: {what}, fitted on {fit['episodes']} episodes of {fit['tasks']} tasks",
+        f"{record['model']}: {what}, fitted on {fitted_on}",
         *([warning] if at_the_end else []),
-        f"on {held_out['episodes']} episodes of {held_out['tasks']} other tasks: {', '.join(changes)}",
+        f"on {kept_apart}: {', '.join(changes)}",
         f"{sets} {held_out['coverage']:.2f} of them, with {held_out['mean_set_size']:.1f} of 5 levels on average",
     ]
 

@@ -16,7 +16,7 @@ from rewardlab.core.errors import NoServerError, PlanError
 from rewardlab.core.seeding import digest
 from rewardlab.core.settings import Budget, Execution, Scoring, Sharding, all_arguments, as_command, recorded, several
 from rewardlab.core.summary import CONTROL_ORDER
-from rewardlab.core.terminal import loading, time_text
+from rewardlab.core.terminal import counted, loading, time_text
 from rewardlab.core.trial import CLEAN, SEVERITIES
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data import DATASETS
@@ -363,16 +363,17 @@ class RunForecast:
     @property
     def sentence(self) -> str:
         """Return all of it in one line."""
-        scope = f"{self.episodes:,} episodes x {self.conditions:,} conditions x {len(self.open_trials)} models"
-        scope += f", and {self.repeats:,} repeats" if self.repeats else ""
+        factors = {"episode": self.episodes, "condition": self.conditions, "model": len(self.open_trials)}
+        scope = " x ".join(counted(count, noun) for noun, count in factors.items())
+        scope += f", and {counted(self.repeats, 'repeat')}" if self.repeats else ""
         left = sum(self.open_trials.values())
         finished = f", {self.trials - left:,} of them finished" if left < self.trials else ""
         requests = {name: self.open_trials[name] for name in self.servers if self.open_trials[name]}
-        asked = [f"{name}: {count:,} requests or more to a server" for name, count in requests.items()]
+        asked = [f"{name}: {counted(count, 'request')} or more to a server" for name, count in requests.items()]
         if asked:
             asked.append(f"tokens and cost: {self._price(sum(requests.values()))}")
         time = _LATER if self.seconds is None else f"about {time_text(self.seconds)}"
-        return "; ".join([f"{self.trials:,} trials ({scope}){finished}", *asked, f"time: {time}"])
+        return "; ".join([f"{counted(self.trials, 'trial')} ({scope}){finished}", *asked, f"time: {time}"])
 
     def _price(self, requests: int) -> str:
         if not self.spent.replies:

@@ -60,6 +60,7 @@ class Ranking:
     """Every episode, worst first; `worst` are those to look at, `notes` what to know of them, `remove` a command."""
 
     model: str
+    baselines: tuple[str, ...]  # those scored beside the model
     episodes: tuple[RankedEpisode, ...]
     worst: tuple[RankedEpisode, ...]
     notes: tuple[str, ...]
@@ -104,8 +105,10 @@ def data_rank(
     if out is not None and Path(out).suffix not in (".csv", ".json"):
         raise PlanError(f"out must be a file that ends in .csv or .json, got {str(out)!r}")
     plan = make_plan("data rank", data_rank, given, kind="rank", out=run)
-    scored = evaluate(replace(plan, controls=tuple(map(name_model, BASELINES))))
-    (named,), trials = plan.models, scored.trials().rows()
+    (named,) = plan.models
+    beside = tuple(name for name in BASELINES if name != named.name)
+    scored = evaluate(replace(plan, controls=tuple(map(name_model, beside))))
+    trials = scored.trials().rows()
     episodes = rank_trials(trials, named.name)
     failed = [each for each in episodes if each.level is None]
     if len(failed) == len(episodes):
@@ -113,12 +116,12 @@ def data_rank(
     found = [each for each in episodes if each.reasons and each.level is not None][:worst]
     notes = [
         *_accuracy_notes(load_summary(scored), episodes, named.name),
-        *_baseline_notes(episodes, found, named.name),
+        *_baseline_notes(episodes, found, named.name, beside),
     ]
     notes += [f"{named.name}: {named.caveat}"] if named.caveat else []
     remove, why_not = removal_command(str(data), [each.episode for each in found])
     notes += [why_not] if why_not else []
-    ranking = Ranking(named.name, episodes, (*found, *failed[:worst]), tuple(notes), remove, scored)
+    ranking = Ranking(named.name, beside, episodes, (*found, *failed[:worst]), tuple(notes), remove, scored)
     if out is not None:
         _write(ranking, Path(out))
     return ranking
@@ -128,7 +131,7 @@ def rank_trials(trials: Sequence[Trial], model: str) -> tuple[RankedEpisode, ...
     """Return every episode, worst first: by its level, less what its progress loses; those without an answer last."""
     levels: dict[str, dict[str, float]] = {}
     for trial in trials:
-        if trial.model in BASELINES and trial.level is not None:
+        if trial.model in BASELINES and trial.model != model and trial.level is not None:
             levels.setdefault(trial.episode, {})[trial.model] = trial.level
     ranked = [_ranked(trial, levels.get(trial.episode, {})) for trial in trials if trial.model == model]
     return tuple(sorted(ranked, key=_place))
@@ -177,18 +180,20 @@ def _accuracy_notes(summary: Summary, episodes: Sequence[RankedEpisode], model: 
     measured = {each.model: each for each in summary.measurements if each.metric == _AUC and each.group == "clean"}
     parts = [
         f"{name} {each.value:.2f} {format_interval(each)}".strip()
-        for name in (model, *BASELINES)
+        for name in dict.fromkeys((model, *BASELINES))
         if (each := measured.get(name)) is not None and each.value is not None
     ]
     return [f"Success AUC on {len(labels)} labelled episodes (0.5 is chance): {', '.join(parts)}."] if parts else []
 
 
-def _baseline_notes(episodes: Sequence[RankedEpisode], found: Sequence[RankedEpisode], model: str) -> list[str]:
+def _baseline_notes(
+    episodes: Sequence[RankedEpisode], found: Sequence[RankedEpisode], model: str, baselines: Sequence[str]
+) -> list[str]:
     """Return how many of the listed episodes each baseline would list too, were it asked for as many."""
     if not found:
         return []
     names, shared = {each.episode for each in found}, []
-    for baseline in BASELINES:
+    for baseline in baselines:
         known = sorted((each.baselines[baseline], each.episode) for each in episodes if baseline in each.baselines)
         shared.append(f"{baseline} lists {sum(name in names for _, name in known[: len(found)])}")
     many, chance = len(found), len(found) ** 2 / len(episodes)
@@ -237,7 +242,7 @@ def _write(ranking: Ranking, path: Path) -> None:
     """Write every episode, worst first, as a table or a list of objects."""
     rows = [
         {"rank": place, **{name: value for name, value in vars(each).items() if name != "baselines"}}
-        | {name: each.baselines.get(name) for name in BASELINES}
+        | {name: each.baselines.get(name) for name in ranking.baselines}
         for place, each in enumerate(ranking.episodes, start=1)
     ]
     if path.suffix == ".json":

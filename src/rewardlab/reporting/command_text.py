@@ -14,12 +14,12 @@ from rich.text import Text
 from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan
-from rewardlab.core.terminal import one_line, safe_markup
+from rewardlab.core.terminal import counted, one_line, safe_markup
 from rewardlab.core.trial import Failure, describe_info, info_to_json, trust_sentence
 from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
-from rewardlab.evaluation.rank import BASELINES, Ranking
+from rewardlab.evaluation.rank import Ranking
 from rewardlab.evaluation.runs import RunEntry
 from rewardlab.evaluation.score import ScoredClip, ScoreReport
 from rewardlab.metrics import METRICS
@@ -293,7 +293,7 @@ def print_ranking(ranking: Ranking, console: Console) -> None:
     """Print the table of the worst episodes, the notes, and the command that removes them."""
     lowest = sum(each.level is not None for each in ranking.worst)
     failed = sum(each.level is None for each in ranking.episodes)
-    of = f"{len(ranking.episodes):,} episode{'s' * (len(ranking.episodes) != 1)}"
+    of = counted(len(ranking.episodes), "episode")
     found = f"the {lowest} to look at first, worst first" if lowest else "it gives no reason to look at any"
     none = f"; no answer for {failed}" if failed else ""
     console.print(safe_markup(f"{of} scored by {ranking.model}: {found}{none}"), soft_wrap=True)
@@ -301,11 +301,11 @@ def print_ranking(ranking: Ranking, console: Console) -> None:
         table = Table(box=None, pad_edge=False)
         longest = max(len(each.episode) for each in ranking.worst)
         table.add_column("episode", overflow="fold", no_wrap=longest <= _WHOLE_NAME)
-        for heading in ("level", *BASELINES):
+        for heading in ("level", *ranking.baselines):
             table.add_column(heading, justify="right")
         table.add_column("why", overflow="fold")
         for each in ranking.worst:
-            numbers = (format_number(level, 1) for level in (each.level, *map(each.baselines.get, BASELINES)))
+            numbers = (format_number(level, 1) for level in (each.level, *map(each.baselines.get, ranking.baselines)))
             table.add_row(safe_markup(each.episode), *numbers, safe_markup(one_line("; ".join(each.reasons))))
         console.print(table)
     for note in ranking.notes:

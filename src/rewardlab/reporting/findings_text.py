@@ -5,6 +5,7 @@ from pathlib import Path
 from shlex import quote
 
 from rewardlab.core.summary import Measurement, Summary, in_control_order
+from rewardlab.core.terminal import counted
 from rewardlab.evaluation.display import format_coverage, format_interval, format_number, format_threshold, listed
 from rewardlab.evaluation.findings import tested_severity
 from rewardlab.metrics import metrics_shown
@@ -247,6 +248,7 @@ def spending(folder: Path) -> list[str]:
 
 def spent_text(spent: Spent) -> str:
     """Return requests, tokens and cost in a few words."""
-    cost = f"cost {spent.cost:.4g}" if spent.priced == spent.replies else "cost unknown"
+    whole = spent.priced >= max(spent.requests, spent.replies)  # a request without a reply may have been charged
+    cost = f"cost {spent.cost:.4g}{'' if whole else ' or more'}" if whole or spent.priced else "cost unknown"
     tokens = f"{spent.input_tokens:,} tokens read, {spent.output_tokens:,} written"
-    return f"{spent.requests:,} requests, {tokens}, {cost}"
+    return f"{counted(spent.requests, 'request')}, {tokens}, {cost}"

@@ -192,7 +192,9 @@ def failure_lines(trials: TrialTable, names: Mapping[str, str], *, every: bool =
     for model, group in groupby(reasons, key=lambda found: found.model):
         found = list(group)
         shown = found if every else found[:_MOST_REASONS]
-        lines += [f"failed: {each.count:,} x {names[model]}: {each.reason}" for each in shown]
+        for each in shown:
+            member = f"its member {each.member}: " if each.member else ""
+            lines.append(f"failed: {each.count:,} x {names[model]}: {member}{each.reason}")
         others = [each.count for each in found[len(shown) :]]
         if others:
             lines.append(f"failed: {sum(others):,} x {names[model]}: {len(others)} other reasons; -v shows them")

@@ -16,6 +16,7 @@ from rewardlab.core.episode import Episode
 from rewardlab.core.errors import DataError, ModelError, PlanError
 from rewardlab.core.settings import Budget, Execution, FramePolicyText, Help, Scoring
 from rewardlab.core.storage import locked, store_address, writable, write_parquet
+from rewardlab.core.terminal import counted
 from rewardlab.core.trial import Trial
 from rewardlab.data import open_dataset
 from rewardlab.data.contract import Contents
@@ -60,6 +61,8 @@ def relabel(
     policy = frame_policy(frames)
     if store_address(out):
         raise PlanError(f"out must be a file of this machine, got {out}; an object store may hold the --run")
+    if out.suffix != ".parquet":
+        raise PlanError(f"out must be a file that ends in .parquet, got {str(out)!r}")
     episodes = _read_episodes(str(data), limit)
     name, trials = _score_episodes(episodes, given)
     curves: list[NDArray[np.float64]] = []
@@ -113,8 +116,8 @@ def _read_episodes(data: str, limit: int | None) -> tuple[Episode, ...]:
     contents = open_dataset(data)
     if contents.problems:
         raise DataError(
-            f"{data} has {len(contents.problems)} problems, the first: {contents.problems[0]}; frames are counted "
-            "through the whole dataset, so mend it first"
+            f"{data} has {counted(len(contents.problems), 'problem')}, the first: {contents.problems[0]}; frames are "
+            "counted through the whole dataset, so mend it first"
         )
     if not contents.episodes:
         raise DataError(f"{data} holds no usable episode; run `rewardlab data check {data}`")

@@ -148,9 +148,10 @@ def answered(example: object) -> dict[int | str, dict[str, Any]]:
 
 
 BINARY = {"type": "string", "format": "binary"}
-_FORM_SCHEMA = {
+_FORM_SCHEMA: dict[str, Any] = {
     "type": "object",
     "required": ["clip", "instruction"],
+    "additionalProperties": False,
     "properties": {
         "clip": {**BINARY, "description": "a video, an image, or frames as .npy or .npz"},
         "instruction": {"type": "string", "minLength": 1, **_INSTRUCTION},
@@ -230,6 +231,8 @@ async def _form_clip(request: Request, server: RewardServer, memory: MemoryShare
     clip, instruction = form.get("clip"), form.get("instruction")
     if not isinstance(clip, memoryview) or not isinstance(instruction, str):
         raise RequestRejected(422, "expected a form with a file `clip` and a text `instruction`")
+    if unknown := set(form) - set(_FORM_SCHEMA["properties"]):
+        raise RequestRejected(422, f"the form has unknown fields: {', '.join(sorted(unknown))}"[:200])
     try:
         rate = float(str(form.get("fps", DEFAULT_FPS)))  # of a file this is no number
     except ValueError:

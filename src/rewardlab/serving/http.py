@@ -99,7 +99,7 @@ def error_handlers(reasons: Mapping[int, str], *invalid: Any) -> dict[Any, Error
         if isinstance(error, RequestRejected):
             return error_json(error.status, str(error), error.headers)
         if isinstance(error, invalid):  # said without quoting any of the request
-            parts = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in error.errors()[:3]]
+            parts = [f"{'.'.join(map(str, each['loc'])) or 'the body'}: {each['msg']}" for each in error.errors()[:3]]
             return error_json(422, "; ".join(parts).encode("utf-8", "replace").decode()[:400])
         return error_json(503 if isinstance(error, RunError) else 422, str(error))
 

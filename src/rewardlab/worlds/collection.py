@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 from rewardlab.core.catalog import find
-from rewardlab.core.errors import PlanError, RewardlabError, RunError
+from rewardlab.core.errors import Interrupted, PlanError, RewardlabError, RunError
 from rewardlab.core.run import claim_folder
 from rewardlab.core.storage import locked, store_address, writable, write_file
-from rewardlab.core.terminal import ProgressBar
+from rewardlab.core.terminal import ProgressBar, counted
 from rewardlab.data.roboreward_rows import METADATA
 from rewardlab.worlds.metaworld.tasks import SPLITS
 from rewardlab.worlds.plan import Collection, PlannedEpisode, RecordedEpisode, Simulator
@@ -64,10 +64,14 @@ def collect_rollouts(
         recorded = map_items(partial(_record, plan), planned[done:])
         progress = ProgressBar("collecting", len(planned), done, quiet=quiet)
         with writable(plan.out), (plan.out / METADATA).open("a", encoding="utf-8") as handle, progress:
-            for number, episode in enumerate(recorded, start=done + 1):
-                handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
-                handle.flush()
-                progress.step(number, lambda: f"{60 * progress.rate:.0f} a minute")
+            try:
+                for number, episode in enumerate(recorded, start=done + 1):
+                    handle.write("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in episode.rows))
+                    handle.flush()
+                    progress.step(number, lambda: f"{60 * progress.rate:.0f} a minute")
+            except KeyboardInterrupt:
+                made = f"{progress.done} of {counted(len(planned), 'episode')} in {plan.out}"
+                raise Interrupted(f"stopped with {made}; the same command goes on where this one stopped") from None
         return _write_splits(plan)
 
 

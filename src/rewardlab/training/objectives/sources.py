@@ -16,7 +16,7 @@ from rewardlab.core.episode import Episode, Label, Provenance, in_memory, is_suc
 from rewardlab.core.errors import DataError, PlanError
 from rewardlab.core.seeding import pick, rng_for
 from rewardlab.core.storage import atomic_write
-from rewardlab.core.terminal import ProgressBar, one_line
+from rewardlab.core.terminal import ProgressBar, counted, one_line
 from rewardlab.data.task_split import split_by_task
 from rewardlab.evaluation.engines.ordered_map import map_items
 from rewardlab.evaluation.replay import trial_replay
@@ -67,7 +67,8 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
     contents = {name: open_dataset(name, demonstrations=settings.demonstrations) for name in settings.datasets}
     for name, found in contents.items():
         if found.problems:
-            note = f"{name}: {len(found.problems)} problems, left out; `rewardlab data check {name}` lists them"
+            left = counted(len(found.problems), "problem")
+            note = f"{name}: {left}, left out; `rewardlab data check {name}` lists them"
             print(one_line(note), file=sys.stderr)
     episodes = [episode for found in contents.values() for episode in found.episodes]
     successes = Successes.among(episodes)

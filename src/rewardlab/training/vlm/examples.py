@@ -12,6 +12,7 @@ from pathlib import Path
 from rewardlab.core.episode import LEVELS, Episode
 from rewardlab.core.errors import DataError, NotApplicable
 from rewardlab.core.seeding import digest, pick, rng_for
+from rewardlab.core.terminal import counted
 from rewardlab.core.trial import SEVERITIES
 from rewardlab.data import open_dataset
 from rewardlab.data.reading import draw_episodes
@@ -140,7 +141,8 @@ def _read(name: str, settings: VlmSettings, notes: list[str]) -> tuple[Episode, 
     ]
     known = tuple(episode for episode in labelled if episode.label.level is not None)
     if contents.problems:
-        notes.append(f"{name}: {len(contents.problems)} problems, left out; `rewardlab data check {name}` lists them")
+        left = counted(len(contents.problems), "problem")
+        notes.append(f"{name}: {left}, left out; `rewardlab data check {name}` lists them")
     if len(known) < len(labelled):
         notes.append(f"{name}: {len(labelled) - len(known)} episodes have no level from 1 to 5 and are left out")
     if not known:
