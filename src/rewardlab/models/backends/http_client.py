@@ -212,7 +212,8 @@ class HttpClient:
             if (fault.unreadable or (fault.broken and said == str(fault))) and not self._understood:
                 break
             said = str(fault)
-        raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)))
+        later = "; run the same command again later" if fault.stops and not fault.refused else ""
+        raise (StopRun if fault.stops else ModelError)(self.excerpt(str(fault)) + later)
 
     def _report_retry(self, why: str, attempt: int) -> None:
         """Warn that a request is sent again; once a second at most, for many requests fail together."""
@@ -256,9 +257,8 @@ class HttpClient:
         if status in _FATAL_STATUSES or (fatal and fatal.search(body[:2000])):
             return FatalStatus(status, f"{url} answered {status}: {said}; {self._hint}")
         if status in _RETRIED_STATUSES:
-            limited = status == 429
-            why = f"the server answered {status}: {said}" + ("; run the same command again later" if limited else "")
-            return _TransientError(why, stops=limited, broken=status == 500, wait=_retry_after(response.headers))
+            why, wait = f"the server answered {status}: {said}", _retry_after(response.headers)
+            return _TransientError(why, stops=status == 429, broken=status == 500, wait=wait)
         return RejectedRequest(status, said)
 
 
