@@ -225,6 +225,7 @@ def main() -> None:
     training.add_argument("model")
     training.add_argument("--out", type=Path, default=Path("policies"))
     training.add_argument("--episodes", type=int, default=120, help="that each policy learns from")
+    training.add_argument("--tasks", default=",".join(TASKS), help="with commas between them")
     training.add_argument("--workers", type=int, default=1, help="policies that learn at a time")
     measuring = commands.add_parser("measure")
     measuring.add_argument("models", nargs="+")
@@ -237,7 +238,7 @@ def main() -> None:
         return
     schedule = Schedule(given.episodes, evaluations=0, final=24, clips=0, hacked=0)  # so there are no checkpoints
     # Twice the rate of the studies: the temperature of SAC must fall in fewer updates.
-    plan = RlPlan(tasks=TASKS, sac=SacSettings(rate=1e-3, batch=128), schedule=schedule)
+    plan = RlPlan(tasks=tuple(given.tasks.split(",")), sac=SacSettings(rate=1e-3, batch=128), schedule=schedule)
     results = train(plan, given.model, StudyFolder(given.out.resolve()), given.shards, given.workers)
     print_success(results, given.model)
 
