@@ -57,7 +57,9 @@ def _noise(rng: Generator, count: int, size: int) -> Frames:
 def _one_colour(rng: Generator, count: int, size: int) -> Frames:
     """Return black or one colour, every second time with the faint noise of a sensor behind a lens cap."""
     colour = rng.uniform(0, 255, 3) * rng.integers(2)
-    return _with_sensor_noise(np.broadcast_to(colour, (count, size, size, 3)), rng.choice([0, rng.uniform(1, 8)]), rng)
+    return _with_sensor_noise(
+        np.broadcast_to(colour, (count, size, size, 3)), np.float64(rng.choice([0, rng.uniform(1, 8)])), rng
+    )
 
 
 def _colour_bars(rng: Generator, count: int, size: int) -> Frames:
@@ -69,7 +71,9 @@ def _colour_bars(rng: Generator, count: int, size: int) -> Frames:
         height = int(size * rng.uniform(0.1, 0.4))
         row[size - height :] = cv2.resize(ramp, (size, height), interpolation=cv2.INTER_NEAREST)
     frame = row if rng.random() < 0.7 else row.transpose(1, 0, 2)
-    return _with_sensor_noise(np.broadcast_to(frame, (count, size, size, 3)), rng.choice([0, rng.uniform(1, 6)]), rng)
+    return _with_sensor_noise(
+        np.broadcast_to(frame, (count, size, size, 3)), np.float64(rng.choice([0, rng.uniform(1, 6)])), rng
+    )
 
 
 def _talking_head(rng: Generator, count: int, size: int) -> Frames:
