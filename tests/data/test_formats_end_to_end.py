@@ -9,6 +9,7 @@ import pytest
 
 from rewardlab.cli import main
 from rewardlab.core.run import Run
+from rewardlab.core.terminal import counted
 from rewardlab.core.video_encoding import encode
 from rewardlab.data import READERS, open_dataset
 from rewardlab.evaluation.evaluate import evaluate
@@ -90,7 +91,7 @@ def test_a_stress_test_runs_on_it_as_it_is(kind: str, tmp_path: Path, capsys: py
     assert {trial.status for trial in trials} == {"scored"}
     assert main(["stress", "pocket", data, "--dry-run", "--out", str(tmp_path / "other")]) == 0
     assert main(["data", "check", data]) == 0
-    assert f"{len(episodes)} valid episodes, 0 problems" in capsys.readouterr().out
+    assert f"{counted(len(episodes), 'valid episode')}, 0 problems" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("kind", ["lerobot", "rlds", "images"])
