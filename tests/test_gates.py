@@ -54,7 +54,7 @@ def test_the_gate_of_the_workflow_passes_the_oracle_and_fails_random(
     assert len(said) == failures
     if failures:
         assert said[0].startswith("gate FAILED: macro_mae<=0.8: random has ") and "[" in said[0]
-        assert "certified up to severity none under visual changes" in said[1]
+        assert "certified up to no severity under visual changes" in said[1]
 
 
 def test_the_pre_commit_example_is_one_command_of_ours() -> None:
