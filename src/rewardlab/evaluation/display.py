@@ -228,8 +228,8 @@ def failure_reasons(trials: TrialTable) -> list[FailureReason]:
     failed = trials.where(trials.matches("status", "failed"))
     columns = (failed.text(name) for name in ("model", "reason", "traceback"))
     found = [FailureReason(str(model), str(reason), 1, trace) for model, reason, trace in zip(*columns, strict=True)]
-    for row in trials.records(("model", "member_failures")):
-        found += [FailureReason(row["model"], why, 1, member=name) for name, why in row["member_failures"] or ()]
+    for row in trials.select(("model", "member_failures")).arrow.drop_null().to_pylist():  # most trials have none
+        found += [FailureReason(row["model"], why, 1, member=name) for name, why in row["member_failures"]]
     counts: Counter[tuple[str, str, str]] = Counter()
     examples: dict[tuple[str, str, str], FailureReason] = {}
     for each in found:

@@ -21,7 +21,7 @@ from rewardlab.core.terminal import ProgressBar
 from rewardlab.core.trial import Failure, failure_of
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.data.video import sample_frames
-from rewardlab.metrics.clustered_bootstrap import Draws
+from rewardlab.metrics.clustered_bootstrap import SHARE, Draws
 from rewardlab.metrics.estimates import clusters_of, estimate_means, expected_levels
 from rewardlab.metrics.rank_correlation import PreferredPair, human_preference_agreement
 from rewardlab.models.contract import Comparer, ComparisonProbs
@@ -346,9 +346,8 @@ class _Measure:
         numbers = np.array([value for _, value in values])
         clusters = np.array([self.cluster[name] for name, _ in values], dtype=np.int64)
         zeros = np.zeros(len(values), dtype=np.int64)
-        means = estimate_means(numbers, clusters, zeros, 1, self.draws, proportion=False)
-        ends = (np.clip(column[0], 0, 1) for column in (means.value, means.low, means.high))
-        value, low, high = (none_if_nan(float(each)) for each in ends)
+        means = estimate_means(numbers, clusters, zeros, 1, self.draws, proportion=False, bounds=SHARE)
+        value, low, high = (none_if_nan(float(column[0])) for column in (means.value, means.low, means.high))
         return PreferenceShare(value, low, high, len(values), asked)
 
 

@@ -9,6 +9,7 @@ from rewardlab.core.episode import LEVELS
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.clustered_bootstrap import (
+    UNBOUNDED,
     Codes,
     ConditionEstimates,
     Draws,
@@ -49,8 +50,8 @@ def measure_answered(metric: Metric, used: TrialTable, asked: int, draws: Draws)
     low = high = np.nan
     if metric.resample is not None and not np.isnan(value):
         behind = np.array([len(np.unique(clusters_of(used)))], dtype=np.float64)
-        ends = percentile_interval(metric.resample(used, draws)[None, :], behind)
-        low, high = (float(np.clip(end[0], *metric.bounds)) for end in ends)
+        ends = percentile_interval(metric.resample(used, draws)[None, :], behind, bounds=metric.bounds)
+        low, high = (float(end[0]) for end in ends)
     return MetricEstimate(value, low, high, len(used), asked)
 
 
@@ -58,19 +59,29 @@ def measure_conditions(
     metric: Metric, used: TrialTable, condition: Codes, conditions: int, draws: Draws
 ) -> ConditionEstimates | None:
     """Return a metric of each condition; None where the metric has to be measured one condition at a time."""
-    found = None
     if metric.values is not None:
         values, cluster = metric.values(used), clusters_of(used)
-        found = estimate_means(values, cluster, condition, conditions, draws, proportion=metric.proportion)
-    elif metric.by_condition is not None:
-        found = metric.by_condition(used, condition, conditions, draws)
+        return estimate_means(
+            values, cluster, condition, conditions, draws, proportion=metric.proportion, bounds=metric.bounds
+        )
+    found = metric.by_condition and metric.by_condition(used, condition, conditions, draws)
     return found and replace(found, low=np.clip(found.low, *metric.bounds), high=np.clip(found.high, *metric.bounds))
 
 
 def estimate_means(
-    values: Numbers, cluster: Codes, condition: Codes, conditions: int, draws: Draws, *, proportion: bool
+    values: Numbers,
+    cluster: Codes,
+    condition: Codes,
+    conditions: int,
+    draws: Draws,
+    *,
+    proportion: bool,
+    bounds: tuple[float, float] = UNBOUNDED,
 ) -> ConditionEstimates:
-    """Return the mean of the values in each condition with its interval; nan is no value, condition -1 is none."""
+    """Return the mean of the values in each condition with its interval; nan is no value, condition -1 is none.
+
+    No end is outside the bounds of what the values can be.
+    """
 
     def estimate(start: int, width: int) -> tuple[Numbers, ...]:
         above, below = condition_sums(values, cluster, condition - start, width, draws.clusters)
@@ -79,7 +90,7 @@ def estimate_means(
             value = above.sum(axis=1) / count
         drawn = draws.ratios(above, below)
         ends = proportion_interval(value, drawn, count, behind) if proportion else percentile_interval(drawn, behind)
-        return value, *ends, count, behind
+        return value, *(np.clip(end, *bounds) for end in ends), count, behind
 
     return estimate_in_steps(conditions, draws.number, estimate)
 

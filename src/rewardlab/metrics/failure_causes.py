@@ -96,9 +96,9 @@ def _macro_f1(counts: Numbers) -> Numbers:
 
 def _mean(values: Numbers, cluster: Codes, draws: Draws, asked: int, *, proportion: bool) -> MetricEstimate:
     place = np.zeros(len(values), dtype=np.int64)
-    found = estimate_means(values, cluster, place, 1, draws, proportion=proportion)
-    low, high = (float(np.clip(end[0], *SHARE)) for end in (found.low, found.high))
-    return MetricEstimate(float(found.value[0]), low, high, int(found.trials[0]), asked)
+    found = estimate_means(values, cluster, place, 1, draws, proportion=proportion, bounds=SHARE)
+    value, low, high = (float(column[0]) for column in (found.value, found.low, found.high))
+    return MetricEstimate(value, low, high, int(found.trials[0]), asked)
 
 
 def _codes(trials: TrialTable, column: str) -> Codes:

@@ -14,7 +14,7 @@ from rewardlab.core.distributions import NORMAL_95
 from rewardlab.core.trial import CLEAN
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.metrics.accuracy import micro_mae, rounded, success_accuracy
-from rewardlab.metrics.clustered_bootstrap import Codes, Draws, Numbers, sum_by
+from rewardlab.metrics.clustered_bootstrap import SHARE, Codes, Draws, Numbers, sum_by
 from rewardlab.metrics.contract import Metric
 from rewardlab.metrics.estimates import MetricEstimate, clusters_of, estimate_means
 
@@ -125,7 +125,7 @@ def level_noise(asked: RepeatVariance, trials: TrialTable, rows: Codes, draws: D
     spread = asked.spread[rows]
     deviation = math.sqrt(np.nanmean(spread)) if (~np.isnan(spread)).any() else math.nan
     cluster, place = clusters_of(trials)[rows], np.zeros(len(rows), dtype=np.int64)
-    found = estimate_means(asked.changed[rows], cluster, place, 1, draws, proportion=True)
+    found = estimate_means(asked.changed[rows], cluster, place, 1, draws, proportion=True, bounds=SHARE)
     value, low, high = (float(column[0]) for column in (found.value, found.low, found.high))
     put = int((~trials.matches("status", "dropped"))[rows].sum())
     return deviation, MetricEstimate(value, low, high, int(found.trials[0]), put)

@@ -392,8 +392,8 @@ def human_preference_agreement(trials: TrialTable, pairs: Sequence[PreferredPair
     gain = np.array([(level[a] - level[b]) * (1 if pair.preferred == "a" else -1) for a, b, pair in both])
     of_pairs = cluster[np.array([a for a, _, _ in both], dtype=np.int64)]  # that of both, which have one task
     zeros = np.zeros(len(both), dtype=np.int64)
-    means = estimate_means((1 + np.sign(gain)) / 2, of_pairs, zeros, 1, draws, proportion=False)
-    value, low, high = (float(np.clip(column[0], 0, 1)) for column in (means.value, means.low, means.high))
+    means = estimate_means((1 + np.sign(gain)) / 2, of_pairs, zeros, 1, draws, proportion=False, bounds=SHARE)
+    value, low, high = (float(column[0]) for column in (means.value, means.low, means.high))
     return MetricEstimate(value, low, high, len(both), len(decided))
 
 
