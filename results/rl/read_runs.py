@@ -7,7 +7,6 @@ Intervals are 95 % bootstraps: of success over the seeds of each task, of correl
 """
 
 import sys
-from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -171,12 +170,11 @@ def final(
     condition: str = "clean",
     *,
     algorithm: str = "",
-    seeds: Collection[int] = (0, 1, 2),
 ) -> Scores:
-    """Return the final success of some seeds by task, of one reward under one condition."""
+    """Return the final success of all seeds by task, of one reward under one condition."""
     found: Scores = {}
     for run in results.training_runs:
-        alike = (run.reward, run.condition, run.status) == (reward, condition, "finished") and run.seed in seeds
+        alike = (run.reward, run.condition, run.status) == (reward, condition, "finished")
         if alike and (not algorithm or run.algorithm == algorithm) and run.success is not None:
             found.setdefault(run.task, []).append(run.success)
     return found
