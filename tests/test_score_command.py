@@ -27,7 +27,7 @@ def test_the_answer_is_explained_in_eighty_columns(tiny_data: Path) -> None:
         f"{tiny_data / 'arm/a.mp4'}: 14 of 14 frames shown, 1.3 s",
         f"{tiny_data / 'arm/b.mp4'}: 15 of 15 frames shown, 1.4 s",
     ]
-    assert done.stdout.count(" of 5, ") == 2 and done.stdout.count("  levels    1: 0.") == 2
+    assert done.stdout.count(" of 5, ") == 2 and done.stdout.count("  levels      1: 0.") == 2
     assert any(bar in done.stdout for bar in "▁▂▃▄▅▆▇█") and lines[-1].startswith("pocket took ")
     assert max(len(line) for line in lines if str(tiny_data) not in line) <= 80
 

@@ -149,11 +149,11 @@ def test_a_camera_behind_the_name_hides_no_link_to_elsewhere(strangers_run: Run,
     run = Run(copy_with(strangers_run, tmp_path / "own", settings(data=str(tmp_path / "own" / "data@front"))))
     (run.folder / "data").symlink_to(elsewhere)
     with pytest.raises(DataError, match="a report opens no dataset that a run names"):
-        replay(run, trust=False)
+        replay(run, allow_code=False)
     (run.folder / "data").unlink()
     shutil.copytree(elsewhere, run.folder / "data")
     with pytest.raises(DataError, match="no episode of a camera 'front'"):
-        replay(run, trust=False)
+        replay(run, allow_code=False)
 
 
 def test_a_trusted_run_shows_its_clips_and_what_its_own_perturbations_do(

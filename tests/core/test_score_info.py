@@ -22,7 +22,7 @@ from rewardlab.core.trial import (
     Score,
     ScoreInfo,
     describe_info,
-    trust_sentence,
+    familiarity_sentence,
     validate_answer,
 )
 from rewardlab.core.trial_table import OPTIONAL_COLUMNS, TrialTable, to_arrow, trials_digest
@@ -256,5 +256,5 @@ def test_people_read_what_is_known_in_one_line() -> None:
     ],
 )
 def test_one_sentence_tells_whether_to_trust_an_answer(info: ScoreInfo, sentence: str) -> None:
-    assert trust_sentence(info) == sentence
+    assert familiarity_sentence(info) == sentence
     assert "training data:" not in describe_info(info)

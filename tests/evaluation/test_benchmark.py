@@ -305,7 +305,7 @@ def test_demonstrations_without_rewards_are_successes_where_the_flag_says_so(tmp
     run = benchmark(data, tmp_path / "run", "constant:3", controls=False, demonstrations=True)
     assert known(load_benchmark(run)).errors.models["constant:3"].strict.macro.value == 2
     assert run.record.settings.demonstrations is True
-    again = replay(run, trust=True)  # what the report shows is what was scored
+    again = replay(run, allow_code=True)  # what the report shows is what was scored
     assert {episode.label.level for episode in again.episodes.values()} == {5}
 
 

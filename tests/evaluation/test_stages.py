@@ -69,7 +69,7 @@ def test_a_model_that_reads_no_words_orders_no_stages(run: Run) -> None:
 def test_the_page_and_the_record_show_stages(run: Run) -> None:
     assert "Stages of long tasks" in run.page.read_text()
     assert json.loads((run.folder / "run.json").read_text())["settings"]["stages"] is True
-    assert "1.mp4#stage2" in replay(open_run(run.folder), trust=True).episodes
+    assert "1.mp4#stage2" in replay(open_run(run.folder), allow_code=True).episodes
     copies = json.loads((run.folder / "duplicates.json").read_text())["copies"]
     assert not [copy for copy in copies if "#stage" in copy["episode"] or "#stage" in copy["other"]]
 

@@ -142,7 +142,7 @@ def test_a_higher_limit_keeps_the_episodes_of_a_lower_one_and_their_trials(tiny_
         {t.id for t in scored(evaluate(plan(tiny_data, tmp_path / str(n), controls=False, limit=n)))} for n in (3, 4)
     )
     assert few < more
-    shown = replay(Run(tmp_path / "4"), trust=True)
+    shown = replay(Run(tmp_path / "4"), allow_code=True)
     assert set(shown.episodes) == {t.episode for t in scored(Run(tmp_path / "4"))}
 
 

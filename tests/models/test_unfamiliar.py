@@ -12,7 +12,7 @@ import pytest
 from rewardlab.core.episode import Episode, episode_from_frames, with_frames
 from rewardlab.core.errors import ModelError
 from rewardlab.core.seeding import rng_for
-from rewardlab.core.trial import Score, trust_sentence
+from rewardlab.core.trial import Score, familiarity_sentence
 from rewardlab.data import open_dataset
 from rewardlab.data.video import frame_policy, sample_frames
 from rewardlab.models import name_model
@@ -105,7 +105,7 @@ def test_letters_and_a_still_picture_are_flagged_however_near_they_are(tmp_path:
     given = [letters, still, short, *(episode_from_frames(frames, text) for frames in (coded, moved))]
     assert flags(model, given) == [True, True, False, True, False]
     letters_info, still_info = (answer.info for answer in model.score(given[:2]))
-    assert "unknown words" in trust_sentence(letters_info) and "still picture" in trust_sentence(still_info)
+    assert "unknown words" in familiarity_sentence(letters_info) and "still picture" in familiarity_sentence(still_info)
     for frames, expected in ((coded, True), (moved, False)):
         stream = model.stream(text)
         live = [stream.add_frame(frame).info.unfamiliar for frame in frames]
@@ -176,7 +176,7 @@ def test_score_shows_the_flag_in_the_terminal_and_in_json(flagging: Path, silent
         assert (SENTENCE in " ".join(run_here(*words).stdout.split())) is flagged
         (clip,) = json.loads(run_here(*words, "--json").stdout)["clips"]
         assert clip["info"].get("unfamiliar") is (True if flagged else None)
-        assert (clip["trust"] or "").startswith(SENTENCE) is flagged and bool(clip["trust"]) is flagged
+        assert (clip["familiarity"] or "").startswith(SENTENCE) is flagged and bool(clip["familiarity"]) is flagged
 
 
 def test_the_server_answers_with_the_flag(flagging: Path, silent: Path) -> None:
@@ -189,7 +189,7 @@ def test_the_server_answers_with_the_flag(flagging: Path, silent: Path) -> None:
         with reward_server("pocket", open_pocket(stem)) as client:
             reply = client.post("/v1/score", files={"clip": buffer.getvalue()}, data={"instruction": "push"})
             assert reply.json()["info"].get("unfamiliar") is flag
-            assert (reply.json()["trust"] or "").startswith(SENTENCE) is bool(flag)
+            assert (reply.json()["familiarity"] or "").startswith(SENTENCE) is bool(flag)
 
 
 def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent: Path) -> None:
@@ -202,12 +202,12 @@ def test_the_wrappers_show_the_flag_in_the_info_of_a_step(flagging: Path, silent
         env = ModelReward(Corridor(), f"pocket:{stem}", RewardStream("go right"))
         env.reset(seed=0)
         noted = env.step(1)[4][INFO]
-        assert noted["unfamiliar"] is flag and noted["trust"].startswith(SENTENCE) is flag
+        assert noted["unfamiliar"] is flag and noted["familiarity"].startswith(SENTENCE) is flag
         vector = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), f"pocket:{stem}", env.stream)
         vector.reset(seed=0)
         noted = vector.step(np.array([1, 0]))[4][INFO]
         assert noted["unfamiliar"].tolist() == [flag, flag]
-        assert [text.startswith(SENTENCE) for text in noted["trust"]] == [flag, flag]
+        assert [text.startswith(SENTENCE) for text in noted["familiarity"]] == [flag, flag]
 
 
 def test_an_ensemble_is_flagged_where_one_of_its_members_is(flagging: Path, silent: Path, clips: list[Episode]) -> None:

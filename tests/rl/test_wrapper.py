@@ -169,6 +169,15 @@ def test_vector_environments_are_asked_in_one_batch_and_pay_the_same() -> None:
     assert env.step(np.array([1, 0]))[1] == pytest.approx([0.2, 0.0])
 
 
+def test_each_environment_of_a_vector_can_have_an_instruction_of_its_own() -> None:
+    streams = [RewardStream("go right"), RewardStream("stay where you are", mode="frame")]
+    env = VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor, Corridor]), Position(), streams)
+    env.reset(seed=0)
+    assert [each.episode().instruction for each in env.streams] == ["go right", "stay where you are"]
+    paid = np.array([env.step(np.array([1, 1]))[1] for _ in range(3)])
+    assert paid[:, 0] == pytest.approx([0.2, 0.2, 0.2]) and paid[:, 1] == pytest.approx([0.2, 0.4, 0.6])
+
+
 @pytest.mark.parametrize("autoreset", ["NextStep", "SameStep", "Disabled"])
 @pytest.mark.parametrize("mode", ["difference", "final"])
 def test_episodes_of_a_vector_pay_what_they_pay_alone_however_they_are_reset(autoreset: str, mode: Any) -> None:
@@ -242,6 +251,8 @@ def test_what_cannot_work_is_said_at_once() -> None:
     vector = gymnasium.vector.SyncVectorEnv([Corridor], autoreset_mode="SameStep")
     with pytest.raises(PlanError, match="cannot render the final frame"):
         VectorModelReward(vector, "length", RewardStream("go right"))
+    with pytest.raises(PlanError, match="one for each of the 1 environments, got RewardStream, RewardStream"):
+        VectorModelReward(gymnasium.vector.SyncVectorEnv([Corridor]), "length", [RewardStream("go right")] * 2)
     with pytest.raises(PlanError, match="frames must be uniform:N"):
         RewardStream("go right", frames="some")
     with pytest.raises(PlanError, match="mode must be one of"):

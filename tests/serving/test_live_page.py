@@ -43,7 +43,7 @@ def check_page(context: BrowserContext, client: httpx2.Client, episode: Episode)
     points = page.locator("polyline.progress").get_attribute("points")
     assert points is not None and len(points.split()) == 3
     assert page.locator("h2").inner_text() == EVIL + episode.instruction
-    assert {"level", "success", "prediction set", "trust"} <= set(page.locator("dt").all_inner_texts())
+    assert {"level", "success", "prediction set", "familiarity"} <= set(page.locator("dt").all_inner_texts())
     assert "within its training data (distance " in page.locator("dl").inner_text()
     assert page.locator("section img").evaluate("image => image.naturalWidth") == episode.frames.shape[2]
     assert page.evaluate("document.documentElement.scrollWidth") <= 390

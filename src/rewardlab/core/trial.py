@@ -322,7 +322,7 @@ def _known_fields(kind: type[ScoreInfo] | type[GuardVerdict], content: object) -
     return {each.name: content[each.name] for each in fields(kind) if each.name in content}
 
 
-def trust_sentence(info: ScoreInfo) -> str:
+def familiarity_sentence(info: ScoreInfo) -> str:
     """Return in plain words whether the clip is like the model's training data; empty where the model cannot tell."""
     if info.unfamiliar is None:
         return ""
@@ -342,7 +342,7 @@ _IN_SENTENCE = ("set_coverage", "unfamiliar", "training_distance", "distance_lim
 
 
 def describe_info(info: ScoreInfo) -> str:
-    """Return what is known in one line of text, for people, but for the `trust_sentence`; empty where nothing is."""
+    """Return what is known in one line of text, for people, but for the `familiarity_sentence`; empty where nothing is."""
     parts = []
     if info.prediction_set is not None:
         share = (

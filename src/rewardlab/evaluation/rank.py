@@ -30,7 +30,7 @@ from rewardlab.core.settings import (
 )
 from rewardlab.core.storage import csv_text, write_file
 from rewardlab.core.summary import Summary
-from rewardlab.core.trial import Trial, trust_sentence
+from rewardlab.core.trial import Trial, familiarity_sentence
 from rewardlab.data import HUB, recognised_folder, split_camera, split_name
 from rewardlab.data.lerobot import LEROBOT, count_episodes, episode_number, read_dataset_info
 from rewardlab.evaluation.display import format_interval, listed
@@ -158,7 +158,7 @@ def _ranked(trial: Trial, baselines: dict[str, float]) -> RankedEpisode:
     if trial.info.guard is not None and trial.info.guard.decision != "pass":
         reasons.append(f"guard: {trial.info.guard.decision}")
     if trial.info.unfamiliar:
-        reasons.append(trust_sentence(trial.info).partition(":")[0])
+        reasons.append(familiarity_sentence(trial.info).partition(":")[0])
     return RankedEpisode(
         trial.episode,
         trial.instruction,

@@ -41,14 +41,14 @@ class TrialReplay:
         return group.outcome
 
 
-def replay(run: Run, *, trust: bool) -> TrialReplay:
+def replay(run: Run, *, allow_code: bool) -> TrialReplay:
     """Open the dataset that a run was made from; DataError if it is no longer there.
 
-    Without `trust` the run is a stranger's: no code that it names is imported, no dataset outside its folder opened.
+    Without `allow_code` the run is a stranger's: no code that it names is imported, no dataset outside its folder opened.
     """
     settings = run.record.settings
-    data = settings.data if trust else _harmless_dataset(run, settings.data)
-    names = tuple(name for name in settings.perturbations if trust or is_in_catalogue(name))
+    data = settings.data if allow_code else _harmless_dataset(run, settings.data)
+    names = tuple(name for name in settings.perturbations if allow_code or is_in_catalogue(name))
     contents = open_dataset(data, demonstrations=bool(settings.demonstrations))
     episodes = draw_episodes(contents.episodes, settings.limit, settings.seed)
     if settings.stages:

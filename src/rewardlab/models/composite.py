@@ -256,12 +256,12 @@ class Ensemble:
             level = weighted_median(levels, weights) if self.by == "median" else majority(levels, weights)
         progress = [score.progress for score in scores if score.progress is not None]
         flagged = [score.info for score in scores if score.info.unfamiliar is not None]
-        trust = next((info for info in flagged if info.unfamiliar), flagged[0] if flagged else ScoreInfo())
+        nearest = next((info for info in flagged if info.unfamiliar), flagged[0] if flagged else ScoreInfo())
         info = ScoreInfo(
-            unfamiliar=trust.unfamiliar,
-            training_distance=trust.training_distance,
-            distance_limit=trust.distance_limit,
-            unfamiliar_because=trust.unfamiliar_because,
+            unfamiliar=nearest.unfamiliar,
+            training_distance=nearest.training_distance,
+            distance_limit=nearest.distance_limit,
+            unfamiliar_because=nearest.unfamiliar_because,
             disagreement=round(float(levels.std()), 4),
             member_levels={name: score.level for name, score in scored.items()},
             member_failures=failed,

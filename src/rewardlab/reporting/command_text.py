@@ -15,7 +15,7 @@ from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.terminal import counted, one_line, safe_markup
-from rewardlab.core.trial import Failure, describe_info, info_to_json, trust_sentence
+from rewardlab.core.trial import Failure, describe_info, info_to_json, familiarity_sentence
 from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _WIDTH = 78
+_NAME = len("familiarity")  # the longest name of a line
 _BARS_SHOWN = 48
 
 
@@ -74,18 +75,20 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
     if isinstance(answer, Failure):
         yield from _field("no answer", answer.reason)
     else:
-        yield f"level     {answer.level:.2f} of 5, {'a success' if is_success(answer.level) else 'not a success'}"
+        success = "a success" if is_success(answer.level) else "not a success"
+        yield f"{'level':{_NAME}} {answer.level:.2f} of 5, {success}"
         if answer.probabilities:
-            yield "levels    " + "  ".join(f"{level}: {p:.2f}" for level, p in enumerate(answer.probabilities, start=1))
+            each = (f"{level}: {p:.2f}" for level, p in enumerate(answer.probabilities, start=1))
+            yield f"{'levels':{_NAME}} {'  '.join(each)}"
         if answer.progress:
             values, last = answer.progress, len(answer.progress) - 1
             if last >= _BARS_SHOWN:  # as many as a line has room for, the first and the last among them
                 values = tuple(values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN))
-            yield f"progress  {sparkline(values)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+            yield f"{'progress':{_NAME}} {sparkline(values)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
     if answer.raw:
         yield from _field("answer", answer.raw)
-    if trust := trust_sentence(answer.info):
-        yield from _field("trust", trust)
+    if familiarity := familiarity_sentence(answer.info):
+        yield from _field("familiarity", familiarity)
     if known := describe_info(answer.info):
         yield from _field("info", known)
 
@@ -93,7 +96,7 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
 def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     answer = clip.answer
     record: dict[str, Any] = {"clip": str(clip.clip), "shown": clip.shown, "frames": clip.count, "raw": answer.raw}
-    record |= {"trust": trust_sentence(answer.info) or None, "info": info_to_json(answer.info)}
+    record |= {"familiarity": familiarity_sentence(answer.info) or None, "info": info_to_json(answer.info)}
     if isinstance(answer, Failure):
         return record | {"failure": answer.reason, "traceback": answer.traceback}
     record |= {"level": answer.level, "success": is_success(answer.level)}
@@ -102,7 +105,7 @@ def _clip_json(clip: ScoredClip) -> dict[str, Any]:
 
 def _field(name: str, text: str) -> Iterator[str]:
     """Yield a text of any length under its name, with lines that fit the terminal."""
-    head = f"{name:<9} "
+    head = f"{name:{_NAME}} "
     yield from textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
 
 

@@ -88,7 +88,7 @@ def write_counterexamples(found: AttackRun) -> Path | None:
     folder = found.run.folder / FOLDER
     with writable(folder):
         folder.mkdir(exist_ok=True)
-    shown = replay(found.run, trust=True)  # made by this very process
+    shown = replay(found.run, allow_code=True)  # made by this very process
     trials = {trial.id: trial for trial in found.run.trials_called([p.trial for p in cheapest if p.trial])}
     strips: list[Frames] = []
     for number, point in enumerate(cheapest, start=1):

@@ -428,7 +428,7 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], *, allow_code
     for run, trials, own in zip(runs, tables, summaries, strict=True):
         shown: TrialReplay | None = None
         try:
-            shown = replay(run, trust=allow_code)
+            shown = replay(run, allow_code=allow_code)
         except (RewardlabError, OSError, ValueError) as error:  # a path that a stranger wrote can be no path at all
             missing.append(cannot_show(error))
         if shown is not None:

@@ -244,7 +244,7 @@ class RunsPage:
         which = f"{entry.name} {entry.run.record.plan_digest}"
         if which not in self._replays:
             try:
-                self._replays[which] = replay(entry.run, trust=self.allow_code)
+                self._replays[which] = replay(entry.run, allow_code=self.allow_code)
             except (RewardlabError, OSError, ValueError) as error:
                 sentence = str(error).replace("a report opens", "this page opens")
                 self._replays[which] = f"The clip cannot be shown: {sentence}"

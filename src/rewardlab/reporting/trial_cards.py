@@ -14,7 +14,7 @@ from rewardlab.core.run import Run
 from rewardlab.core.run_files import INSTRUCTION
 from rewardlab.core.seeding import rng_for
 from rewardlab.core.summary import WorstPerturbation, in_control_order
-from rewardlab.core.trial import CLEAN, Trial, describe_info, trust_sentence
+from rewardlab.core.trial import CLEAN, Trial, describe_info, familiarity_sentence
 from rewardlab.core.trial_table import TrialTable
 from rewardlab.core.video_encoding import encode_bytes
 from rewardlab.evaluation.findings import Contrast
@@ -219,7 +219,7 @@ def viewed_trials(run: Run, trials: TrialTable, shown: TrialReplay | None) -> li
     found = []
     for trial in chosen[:MOST_TRIALS]:
         prompt = words_shown(record.prompts.get(trial.model, "").replace(INSTRUCTION, trial.instruction))
-        known = "; ".join(filter(None, (trust_sentence(trial.info), describe_info(trial.info))))
+        known = "; ".join(filter(None, (familiarity_sentence(trial.info), describe_info(trial.info))))
         raw, info = words_shown(trial.raw or ""), words_shown(known)
         stills = stills_of(trial, shown) if trial.id in rendered else ""
         found.append(ViewedTrial(trial, _verdict(trial), prompt, raw, info, stills))

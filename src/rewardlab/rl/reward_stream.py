@@ -5,7 +5,7 @@ from typing import Literal, get_args
 
 from rewardlab.core.episode import Episode, FramePolicy, Frames, GrowingClip, is_success
 from rewardlab.core.errors import PlanError
-from rewardlab.core.trial import Answer, Failure, trust_sentence
+from rewardlab.core.trial import Answer, Failure, familiarity_sentence
 from rewardlab.data.video import frame_policy
 
 RewardMode = Literal["final", "frame", "difference"]
@@ -33,7 +33,7 @@ class RewardStream:
     level: float | None = field(default=None, init=False)  # None before the first score
     abstained: int = field(default=0, init=False)
     unfamiliar: bool = field(default=False, init=False)  # the clip of the last score is unlike the model's training
-    trust: str = field(default="", init=False)  # the same in words, empty where the model cannot tell
+    familiarity: str = field(default="", init=False)  # the same in words, empty where the model cannot tell
     _clip: GrowingClip = field(init=False)
     _policy: FramePolicy = field(init=False)
     _gave_bonus: bool = field(default=False, init=False)
@@ -67,7 +67,7 @@ class RewardStream:
             self.abstained += 1
             return
         self.level, self.unfamiliar = answer.level, answer.info.unfamiliar is True
-        self.trust = trust_sentence(answer.info)
+        self.familiarity = familiarity_sentence(answer.info)
         self.progress = _from_level(answer.level) if answer.progress is None else float(answer.progress[-1])
 
     def reward(self, *, ended: bool) -> float:

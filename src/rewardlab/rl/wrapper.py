@@ -100,7 +100,7 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
             "abstained": self.stream.abstained,
             "env_reward": float(own),
             "unfamiliar": self.stream.unfamiliar,
-            "trust": self.stream.trust,
+            "familiarity": self.stream.familiarity,
         }
         return observation, reward, terminated, truncated, {**info, INFO: noted}
 
@@ -110,12 +110,24 @@ class ModelReward(gymnasium.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 class VectorModelReward(gymnasium.vector.VectorWrapper):
-    """The same for several environments, in any autoreset mode: all clips due at a step are scored in one batch."""
+    """The same for several environments, in any autoreset mode: all clips due at a step are scored in one batch.
+
+    The stream is for all environments, or one for each where they have instructions of their own.
+    """
 
     def __init__(
-        self, env: "gymnasium.vector.VectorEnv", model: AnyModel, stream: RewardStream, *, image_key: str = ""
+        self,
+        env: "gymnasium.vector.VectorEnv",
+        model: AnyModel,
+        stream: RewardStream | Sequence[RewardStream],
+        *,
+        image_key: str = "",
     ) -> None:
         super().__init__(env)
+        streams = [stream] * env.num_envs if isinstance(stream, RewardStream) else list(stream)
+        if len(streams) != env.num_envs or not all(isinstance(each, RewardStream) for each in streams):
+            got = ", ".join(type(each).__name__ for each in streams) or "nothing"
+            raise PlanError(f"expected a RewardStream, or one for each of the {env.num_envs} environments, got {got}")
         _require_frames(env.render_mode, image_key)
         self.image_key = image_key
         self._autoreset = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
@@ -125,7 +137,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
                 "with another autoreset_mode, or name the image among its observations in image_key"
             )
         self.timed = open_timed_model(model)
-        self.streams = [replace(stream) for _ in range(env.num_envs)]
+        self.streams = [replace(each) for each in streams]
         self._resetting = np.zeros(env.num_envs, bool)  # those whose next step is a reset
 
     def reset(self, *, seed: Any = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -156,7 +168,7 @@ class VectorModelReward(gymnasium.vector.VectorWrapper):
             rewards[index] = self.streams[index].reward(ended=bool(ended[index]))
         noted = {"env_reward": np.asarray(own), "success": np.array([each.succeeded for each in self.streams])}
         noted |= {"unfamiliar": np.array([each.unfamiliar for each in self.streams])}
-        noted |= {"trust": np.array([each.trust for each in self.streams], dtype=object)}
+        noted |= {"familiarity": np.array([each.familiarity for each in self.streams], dtype=object)}
         if same_step:
             self._start(ended, frames)
         self._resetting = ended & (self._autoreset is AutoresetMode.NEXT_STEP)

@@ -81,7 +81,7 @@ class BatchRequest(BaseModel):
 class AnswerBody(BaseModel):
     """One answer: a level from 1 to 5, or why there is none; `info` is what else is known about it.
 
-    `trust` says in words whether the clip is like the training data of the model, if the model can tell.
+    `familiarity` says in words whether the clip is like the training data of the model, if the model can tell.
     """
 
     level: float | None = Field(None, examples=[4.0])
@@ -89,7 +89,7 @@ class AnswerBody(BaseModel):
     progress: list[float] | None = Field(None, examples=[[0.0, 0.31, 0.72]])
     raw: str | None = None
     failure: str | None = None
-    trust: str | None = Field(None, examples=["within its training data (distance 0.21, limit 0.35)"])
+    familiarity: str | None = Field(None, examples=["within its training data (distance 0.21, limit 0.35)"])
     info: ScoreInfo = Field(examples=[{"prediction_set": [4, 5], "set_coverage": 0.9, "novelty": 0.21}])
     model: str = Field(examples=["pocket"])
     fingerprint: str = Field(examples=["1f0c9a5e7b3d2468"])

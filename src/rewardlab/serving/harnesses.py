@@ -14,7 +14,7 @@ import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, is_success, strip_labels
 from rewardlab.core.errors import DataError, PlanError, RewardlabError
-from rewardlab.core.trial import Answer, Failure, describe_info, trust_sentence
+from rewardlab.core.trial import Answer, Failure, describe_info, familiarity_sentence
 from rewardlab.data.video import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
 from rewardlab.models.composite import build_model, validated_answers
@@ -63,7 +63,7 @@ class ClipJudge:
         if isinstance(answer, Failure):
             return Verdict(None, f"{self.model} gave no answer: {answer.reason}", answer)
         said = f"{self.model}: level {answer.level:.2f} of 5 from {len(shown.clip)} frames"
-        facts = "; ".join(filter(None, (trust_sentence(answer.info), describe_info(answer.info))))
+        facts = "; ".join(filter(None, (familiarity_sentence(answer.info), describe_info(answer.info))))
         sentence = f"{said}; {facts}" if facts else said
         refused = answer.info.guard is not None and answer.info.guard.decision == "abstain"
         unfit = refused or (bool(answer.info.unfamiliar) and not self.grade_unfamiliar)

@@ -56,7 +56,7 @@ function facts(session) {
   if (guard.decision) row("guard", guard.decision, guard.decision === "pass" ? "good" : "bad");
   const success = point.probabilities ? point.probabilities[4] : guard.success_probability;
   if (success !== undefined && success !== null) row("success", percent(success));
-  if (point.trust) row("trust", point.trust, info.unfamiliar ? "bad" : "good");
+  if (point.familiarity) row("familiarity", point.familiarity, info.unfamiliar ? "bad" : "good");
   if (info.prediction_set) {
     const share = info.set_coverage === undefined ? "" : " in " + percent(info.set_coverage) + " of clips like its training data";
     row("prediction set", info.prediction_set.join(", ") + " (holds the true level" + share + ")");

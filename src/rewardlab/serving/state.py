@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.records import parse_json, parsed_bytes
-from rewardlab.core.trial import Answer, Failure, info_to_json, trust_sentence
+from rewardlab.core.trial import Answer, Failure, info_to_json, familiarity_sentence
 from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.memory import MemoryBudget, MemoryShare
@@ -29,7 +29,7 @@ def answer_json(answer: Answer, served: ServedModel) -> dict[str, Any]:
     return {
         **result,
         "raw": answer.raw,
-        "trust": trust_sentence(answer.info) or None,
+        "familiarity": familiarity_sentence(answer.info) or None,
         "info": info_to_json(answer.info),
         "model": served.name,
         "fingerprint": served.fingerprint,
@@ -143,7 +143,7 @@ class RewardServer:
         frames, progress = len(episode.clip), answer.get("progress")
         point = {"frames": frames, "progress": progress[-1] if progress else None}
         session.curve.append(
-            point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "trust", "info")}
+            point | {key: answer.get(key) for key in ("level", "probabilities", "failure", "familiarity", "info")}
         )
         del session.curve[:-_MOST_POINTS]
         return {**answer, "session": session.id, "frames": frames}

@@ -317,7 +317,12 @@ TrainablePair = TrainableProjections | TrainableEncoders | TrainableAdapters
 
 
 def load_pair(folder: Path, device: str, rank: int, *, whole: bool = False) -> TrainablePair:
-    """Return the backbone in a folder, in full precision, ready to be trained; `whole` with the encoders of a pair."""
+    """Return the backbone in a folder, in float32, ready to be trained; `whole` with the encoders of a pair.
+
+    On a GPU, float32 matrices are multiplied in TF32.
+    """
+    if device.startswith("cuda"):
+        torch.set_float32_matmul_precision("high")
     if model_type(folder) == MODEL_TYPE:
         projected = load_checkpoint(str(folder), lambda _: load_projected_pair(folder, device, torch.float32))
         return (TrainableEncoders if whole else TrainableProjections)(folder, projected)
