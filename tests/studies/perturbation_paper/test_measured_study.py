@@ -302,11 +302,11 @@ def test_the_papers_own_simulated_study_comes_out_as_it_was_put_in(tmp_path: Pat
     assert simulated is not None
     study = open_study(simulated)
     verdicts = {claim.sentence: claim.verdict for claim in paper_claims(study)}
-    assert verdicts["the general model's tau falls from .97 to .82"] == "holds"
-    assert verdicts["the ensemble's tau stays above .93"] == "holds"
-    assert verdicts["the ensemble is reliable up to severity 4-5"] == "holds"
-    assert verdicts["the general model is unreliable from severity 1 on in every category"] == "does not hold"
-    assert verdicts["tasks that need precision lose more"] == "cannot be said"  # it has no tasks
+    assert verdicts["the general model's tau falls from .97 to .82"] == "supported"
+    assert verdicts["the ensemble's tau stays above .93"] == "supported"
+    assert verdicts["the ensemble is reliable up to severity 4-5"] == "supported"
+    assert verdicts["the general model is unreliable from severity 1 on in every category"] == "contradicted"
+    assert verdicts["tasks that need precision lose more"] == "inconclusive"  # it has no tasks
 
 
 def test_every_number_is_the_one_of_the_report(run: Run, folder: Path) -> None:
@@ -441,25 +441,25 @@ def test_a_claim_holds_if_all_its_intervals_say_so_and_fails_if_one_says_the_con
     yes, no, unclear, unknown = question(0.8), question(0.2), question(0.52), replace(question(0.8), weights={})
     assert [q.answer() for q in (yes, no, unclear, unknown)] == ["yes", "no", "open", "open"]
     assert question(0.2, above=False).answer() == "yes"
-    assert verdict(yes, yes) == "holds"
-    assert verdict(yes, unclear) == verdict(yes, unknown) == "cannot be said"
-    assert verdict(yes, no, unclear) == "does not hold"
-    assert verdict(yes, no, one_is_enough=True) == "holds"
-    assert verdict(no, unclear, one_is_enough=True) == "cannot be said"
-    assert verdict(no, no, one_is_enough=True) == "does not hold"
+    assert verdict(yes, yes) == "supported"
+    assert verdict(yes, unclear) == verdict(yes, unknown) == "inconclusive"
+    assert verdict(yes, no, unclear) == "contradicted"
+    assert verdict(yes, no, one_is_enough=True) == "supported"
+    assert verdict(no, unclear, one_is_enough=True) == "inconclusive"
+    assert verdict(no, no, one_is_enough=True) == "contradicted"
 
 
 def test_many_questions_need_a_clearer_contradiction() -> None:
     yes, barely_no = question(0.8), question(0.41)
     assert barely_no.answer() == "no"
-    assert verdict(yes, barely_no) == "does not hold"
-    assert verdict(*[yes] * 19, barely_no) == "cannot be said"
+    assert verdict(yes, barely_no) == "contradicted"
+    assert verdict(*[yes] * 19, barely_no) == "inconclusive"
 
 
 def test_claims_are_decided_by_the_models_that_play_the_parts(folder: Path) -> None:
     page = (folder / "claims.md").read_text()
     verdicts = [line.split(" | ")[3] for line in page.splitlines() if line.startswith("| ") and "**" in line]
-    assert len(verdicts) == 19 and set(verdicts) <= {"**holds**", "**does not hold**", "**cannot be said**"}
+    assert len(verdicts) == 19 and set(verdicts) <= {"**supported**", "**contradicted**", "**inconclusive**"}
     assert "| general | pocket-plain |" in page and "`constant`, which sees nothing, is correct on 0.50" in page
 
 

@@ -21,15 +21,15 @@ from rewardlab.studies.perturbation_paper.paper import (
 )
 
 Answer = Literal["yes", "no", "open"]
-Verdict = Literal["holds", "does not hold", "cannot be said"]
+Verdict = Literal["supported", "contradicted", "inconclusive"]
 SURE = 0.95
 RULE = (
-    "A claim asks one or more questions: is this number above, or below, that bound? It **holds** if the 95 % interval "
-    "of every one lies on the claim's side. It **does not hold** if the interval of at least one, widened for the "
-    "number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, it "
-    "**cannot be said**. For a claim that one case is enough to prove, the two rules change places. Claims on "
+    "A claim asks one or more questions: is this number above, or below, that bound? It is **supported** if the 95 % "
+    "interval of every one lies on the claim's side. It is **contradicted** if the interval of at least one, widened "
+    "for the number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, "
+    "it is **inconclusive**. For a claim that one case is enough to prove, the two rules change places. Claims on "
     "reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv. What a general "
-    "model loses cannot be said where it is not better than a constant when nothing is changed: it has nothing to lose."
+    "model loses is inconclusive where it is not better than a constant when nothing is changed: it has nothing to lose."
 )
 
 
@@ -74,14 +74,14 @@ class Claim:
     def verdict(self) -> Verdict:
         """Return what the questions say together."""
         if self.undecidable:
-            return "cannot be said"
+            return "inconclusive"
         each = [question.answer() for question in self.questions]
         strict = [question.answer(len(each)) for question in self.questions]
         if self.one_is_enough:
             proved, refuted = "yes" in strict, set(each) == {"no"}
         else:
             proved, refuted = set(each) == {"yes"}, "no" in strict
-        return "holds" if proved else "does not hold" if refuted else "cannot be said"
+        return "supported" if proved else "contradicted" if refuted else "inconclusive"
 
 
 def claims_page(claims: Sequence[Claim], head: str, not_judged: Sequence[str]) -> str:
