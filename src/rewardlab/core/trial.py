@@ -342,7 +342,7 @@ _IN_SENTENCE = ("set_coverage", "unfamiliar", "training_distance", "distance_lim
 
 
 def describe_info(info: ScoreInfo) -> str:
-    """Return what is known in one line of text, for people, but for the `familiarity_sentence`; empty where nothing is."""
+    """Return what is known in one line for people, without the `familiarity_sentence`; empty where nothing is."""
     parts = []
     if info.prediction_set is not None:
         share = (

@@ -44,7 +44,7 @@ class TrialReplay:
 def replay(run: Run, *, allow_code: bool) -> TrialReplay:
     """Open the dataset that a run was made from; DataError if it is no longer there.
 
-    Without `allow_code` the run is a stranger's: no code that it names is imported, no dataset outside its folder opened.
+    Without `allow_code` no code that the run names is imported, and no dataset outside its folder opened.
     """
     settings = run.record.settings
     data = settings.data if allow_code else _harmless_dataset(run, settings.data)

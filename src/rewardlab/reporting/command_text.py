@@ -15,7 +15,7 @@ from rewardlab.core.episode import is_success
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import none_if_nan
 from rewardlab.core.terminal import counted, one_line, safe_markup
-from rewardlab.core.trial import Failure, describe_info, info_to_json, familiarity_sentence
+from rewardlab.core.trial import Failure, describe_info, familiarity_sentence, info_to_json
 from rewardlab.evaluation.breaking_points import MOST, QUANTILES, AttackResult
 from rewardlab.evaluation.compare import OVERALL, Comparison, PairedTest, finding
 from rewardlab.evaluation.display import format_number, format_p_value, format_percent_interval, markdown_text

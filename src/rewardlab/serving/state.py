@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 
 from rewardlab.core.episode import Episode
 from rewardlab.core.records import parse_json, parsed_bytes
-from rewardlab.core.trial import Answer, Failure, info_to_json, familiarity_sentence
+from rewardlab.core.trial import Answer, Failure, familiarity_sentence, info_to_json
 from rewardlab.serving.batching import Batcher, ScoredBatch, ServedModel
 from rewardlab.serving.listening import RequestRejected
 from rewardlab.serving.memory import MemoryBudget, MemoryShare

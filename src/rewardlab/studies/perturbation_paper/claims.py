@@ -26,10 +26,11 @@ SURE = 0.95
 RULE = (
     "A claim asks one or more questions: is this number above, or below, that bound? It is **supported** if the 95 % "
     "interval of every one lies on the claim's side. It is **contradicted** if the interval of at least one, widened "
-    "for the number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not measured, "
-    "it is **inconclusive**. For a claim that one case is enough to prove, the two rules change places. Claims on "
-    "reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv. What a general "
-    "model loses is inconclusive where it is not better than a constant when nothing is changed: it has nothing to lose."
+    "for the number of questions (Bonferroni), lies on the other side. Otherwise, and where something was not "
+    "measured, it is **inconclusive**. For a claim that one case is enough to prove, the two rules change places. "
+    "Claims on reliability have intervals of 90 %, whose ends are the one-sided 95 % bounds of reliability.csv. What a "
+    "general model loses is inconclusive where it is not better than a constant when nothing is changed: it has "
+    "nothing to lose."
 )
 
 
