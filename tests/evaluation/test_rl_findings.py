@@ -13,6 +13,7 @@ from rewardlab.rl.results import (
     RlResults,
     TrainingRunResult,
     accuracy_at,
+    scored_at,
 )
 from rewardlab.studies.rl.analysis import learning_curve, predictions, quality_points, series_of, severity_curves
 from rewardlab.studies.rl.findings import cluster_episodes, findings, hacking_clusters, hacking_rates, lifted_tasks
@@ -81,6 +82,8 @@ def test_where_learning_breaks_and_what_was_certified() -> None:
     assert curve.holds == 2  # 0.5 is more than 20 points below 0.9
     assert curve.certified == 1  # 48 of 60 are surely above 0.70, not above 0.75
     assert "In 1 of 1 curves learning holds at least up to the certified severity" in findings(results)[1]
+    few = study("severity", runs, (OfflineMeasures("pocket", "", 60, right | {scored_at("noise", 1): 5.0}),))
+    assert severity_curves(few)[0].certified == 0, "five clips with a score are no evidence of 75 %"
 
 
 def test_a_task_that_was_trained_at_fewer_severities_does_not_tilt_the_means() -> None:
@@ -115,6 +118,7 @@ def test_false_successes_before_and_after_are_added_up_over_seeds() -> None:
         )
         for seed in range(2)
     ]
+    runs.append(replace(runs[0], algorithm="sac", before=FalseSuccess(20, 0, 20)))  # its first episodes are no policy's
     (rate,) = hacking_rates(study("curves", runs))
     assert rate.rates == pytest.approx((0.1, 0.8))
     assert any("from 10% before RL to 80% after it" in sentence for sentence in findings(study("curves", runs)))

@@ -2,8 +2,9 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rewardlab.cli import main
 from rewardlab.core.episode import Episode, episode_from_frames
 from rewardlab.core.errors import DataError, PlanError
+from rewardlab.core.records import checksummed
 from rewardlab.core.trial import Answer, Failure, GuardVerdict, Score
 from rewardlab.core.video_encoding import encode
 from rewardlab.evaluation.fit_guard import (
@@ -22,6 +24,7 @@ from rewardlab.evaluation.fit_guard import (
     fitted_guard,
 )
 from rewardlab.models import name_model
+from rewardlab.models.contract import NamedModel
 from rewardlab.models.controls import Constant
 from rewardlab.models.guard import Guard, Guarded, clip_quality, distances, episode_quality, nearest_distance
 from rewardlab.perturbations import choose_perturbations
@@ -215,6 +218,30 @@ def test_what_a_guard_needs_is_said() -> None:
         fitted_guard(clips_of(4, claimed=False), clips_of(20, claimed=True), GuardTerms(0.05, "abstain", 0))
     with pytest.raises(PlanError, match="policy fallback needs"):
         fit_guard("constant:5", "sample", policy="fallback")
+
+
+def test_a_guard_of_a_stranger_falls_back_to_no_code_and_no_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def named(fallback: str) -> NamedModel:
+        record: dict[str, Any] = {
+            "model": "constant:5",
+            "fingerprint": name_model("constant:5").fingerprint,
+            "fallback": fallback,
+        }
+        record |= {"guard": asdict(replace(GUARD, policy="fallback"))}
+        (tmp_path / "guard.json").write_text(json.dumps(checksummed(record)), encoding="utf-8")
+        return name_model(f"constant:5+{tmp_path}")
+
+    assert [each.name for each in named("length").members] == ["constant:5", "length"]
+    (tmp_path / "payload.py").write_text("raise SystemExit('imported')", encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    server = "openai:m@http://127.0.0.1:9/v1?key_env=HOME"
+    for text in ("payload:model", server, "ensemble:length,payload:model", f"remote:http://127.0.0.1:9+{tmp_path}"):
+        with pytest.raises(PlanError, match="set REWARDLAB_FALLBACK to that text"):
+            named(text)
+    monkeypatch.setenv("REWARDLAB_FALLBACK", server)
+    assert named(server).server
 
 
 def test_the_quality_of_an_episode_is_that_of_its_clip() -> None:

@@ -17,6 +17,7 @@ from rewardlab.cli import main
 from rewardlab.core.errors import PlanError, RunError
 from rewardlab.core.settings import Execution
 from rewardlab.rl.experiment import run_rl
+from rewardlab.rl.offline_measures import held_out_clips, measure_rewards, score_held_out
 from rewardlab.rl.plan import StudyFolder, plan_from_json, read_rl_plan
 from rewardlab.rl.results import TrainingRunResult, read_results
 from rewardlab.worlds.offscreen import backend
@@ -250,3 +251,12 @@ def test_the_record_of_a_study_that_was_tampered_with_is_refused(study: tuple[Pa
     with pytest.raises(RunError, match=r"training_runs\[0\]\.hacked must be a list"):
         read_results(tmp_path)
     assert os.listdir(tmp_path) == ["rl.json"]
+
+
+def test_a_reward_that_could_not_be_opened_is_scored_by_the_next_start(tmp_path: Path) -> None:
+    plan, folder = tiny_plan(rewards=["head:levels"], figure="quality"), StudyFolder(tmp_path)
+    clips = held_out_clips(plan)[0]
+    found = score_held_out(plan, folder, clips)
+    assert found.name.endswith(".unopened.parquet") and measure_rewards(plan, [found])[0].measures["mae"] is None
+    found.unlink()
+    assert score_held_out(plan, folder, clips) == found and found.exists(), "it is scored again, not read"

@@ -284,6 +284,15 @@ def test_a_counterfactual_row_goes_with_the_success_that_it_shows(
     assert not any(clip.repeats_success for clip in plain)
 
 
+def test_clips_of_two_datasets_with_the_same_ids_are_told_apart(
+    tiny_plan: ObjectiveSettings, data: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    shutil.copytree(data, other)
+    table = read_shards(dataset_shards(replace(tiny_plan, data=(str(data), str(other)), out=tmp_path / "out")))
+    assert len({clip.id for clip in table.clips}) == len(table.clips) == 2 * len(TASKS) * CLIPS
+
+
 def test_no_clip_of_an_augmented_rollout_is_in_two_parts(
     tiny_plan: ObjectiveSettings, data: Path, tmp_path: Path
 ) -> None:

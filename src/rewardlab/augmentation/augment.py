@@ -121,7 +121,7 @@ def data_augment(
         with writable(folder):
             folder.mkdir(parents=True, exist_ok=True)
     with locked(plan.cache_dir):
-        _claim_folder(plan)
+        _claim_folder(plan, rows)
         spending = contract.Budget(budget.max_requests, budget.max_cost, plan.cache_dir)
         with FactoryWorkers(plan.teachers, execution) as workers:
             teacher = BatchedTeacher(plan.teachers, spending, CallCache(plan.cache_dir), workers)
@@ -274,7 +274,7 @@ def _forecast(plan: _Plan, rows: Sequence[DatasetRow]) -> QuestionForecast:
     return QuestionForecast(count, least, most, plan.teachers, LedgerFile(plan.cache_dir).read())
 
 
-def _claim_folder(plan: _Plan) -> None:
+def _claim_folder(plan: _Plan, rows: Sequence[DatasetRow]) -> None:
     from rewardlab.core.run import claim_folder
 
     teachers = plan.teachers
@@ -290,8 +290,9 @@ def _claim_folder(plan: _Plan) -> None:
         "seed": plan.seed,
         "unvalidated": plan.unvalidated,
     }
+    videos = {"videos": digest(*(row.episode.clip.source.digest for row in rows))}
     try:
-        claim_folder(plan.out / RECORD, settings)
+        claim_folder(plan.out / RECORD, settings | videos, defaults=videos)
     except RunError as error:
         raise RunError(f"{error} (--cache-dir {plan.cache_dir} keeps what teachers have answered)") from error
 

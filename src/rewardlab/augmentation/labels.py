@@ -9,8 +9,10 @@ import numpy as np
 
 from rewardlab.augmentation.batched_teacher import BatchedTeacher
 from rewardlab.augmentation.questions import Attempt, Queries, Question, prompt_text, query_until_accepted
-from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
+from rewardlab.augmentation.rows import CODE, SUCCESS, DatasetRow, StageRows, joined, made_row
+from rewardlab.augmentation.rules import RULES
 from rewardlab.core.episode import LEVEL_STARTS, Episode, level_of_progress, show_only
+from rewardlab.data.roboreward_rows import stage_row
 
 STAGE = "clip"
 # Fractions of a video at which clips end, and the level that is proposed first.
@@ -64,8 +66,10 @@ def _rejection(text: str) -> str:
 def _validated(row: DatasetRow, validator: str, attempts: int) -> Queries[StageRows]:
     if row.is_source:
         return StageRows((row,))
+    # Rules, which do not see a clip, are not asked where the known progress has told its level.
+    graded = validator == RULES and row.provenance["stage"] == STAGE
     for given in row.provenance["verdicts"]:
-        if given["by"] == validator and given["verdict"]:
+        if given["verdict"] and (given["by"] == validator or (graded and given["by"] == CODE)):
             return StageRows((row,))
     verdict = yield from query_verdict(row.episode, str(row.row["task"]), int(row.row["reward"]), attempts)
     row = row.changed({}, {"history": [*row.provenance["history"], *(each.as_json() for each in verdict.history)]})
@@ -113,7 +117,7 @@ def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]
             shown = int(frames[len(frames) // 2]) + 1
             made = made_row(_shortened(row, shown), STAGE, level, (), _columns(row, shown))
             why = f"the known progress ends at {progress[shown - 1]:.4f}"
-            clips.append(made.with_verdict("code", why, "", verdict=True))
+            clips.append(made.with_verdict(CODE, why, "", verdict=True))
     return clips
 
 
@@ -146,6 +150,7 @@ def shortened(episode: Episode, shown: int) -> Episode:
 
 def _columns(row: DatasetRow, shown: int) -> dict[str, object]:
     path = PurePosixPath(str(row.row["file_name"]))
-    progress = row.episode.label.progress
-    cut = None if progress is None else list(progress[:shown])
-    return {"file_name": str(path.with_name(f"{path.stem}-first{shown}.mp4")), "progress": cut}
+    label = shortened(row.episode, shown).label
+    columns: dict[str, object] = {"file_name": str(path.with_name(f"{path.stem}-first{shown}.mp4"))}
+    columns["progress"] = None if label.progress is None else list(label.progress)
+    return columns | ({"stages": [stage_row(stage) for stage in label.stages]} if label.stages else {})

@@ -32,6 +32,7 @@ UNSTATED = "unstated"
 STAGES_OF_ROWS = ("source", "rewrite", "counterfactual", "clip")
 _KINDS = {"row": str, "source_episode": str, "stage": str, "history": list, "verdicts": list, "license": str}
 SUCCESS = 5
+CODE = "code"  # vouches for what is known without a look at the clip: a text that fits, progress that is recorded
 # Writes every clip to its file, and returns those that could not be written, and why.
 WriteVideos = Callable[[Sequence[tuple[Episode, Path]]], Mapping[Path, str]]
 
@@ -65,7 +66,7 @@ class DatasetRow:
         """Tell whether rules alone vouch for the level: no model that saw the video, no simulator and no person."""
         verdicts = self.provenance["verdicts"]  # a person who corrects a level states one
         agree = {entry["by"] for entry in verdicts if entry["verdict"] or entry.get("level") is not None}
-        return RULES in agree and agree <= {RULES, "code"}
+        return RULES in agree and agree <= {RULES, CODE}
 
     def changed(self, columns: Row, provenance: Row) -> "DatasetRow":
         """Return the row with other columns, of which None takes one away, and other keys of its provenance."""

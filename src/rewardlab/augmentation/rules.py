@@ -154,7 +154,8 @@ def _verdict(question: Question) -> str:
     own, clip = question.episode.instruction, question.episode.clip
     if words_of(question.task) == words_of(own):
         shown = len(clip) / clip.source.count
-        rule: Rule | None = _CLIPS[min(_CLIPS, key=lambda fraction: abs(fraction - shown))]
+        nearest = min(_CLIPS, key=lambda fraction: abs(fraction - shown))
+        rule = _CLIPS[nearest] if shown < 1 else None  # of a whole video it is not known what was cut off
     else:
         rule = _rule_of(own, question.task)
     if rule is None:

@@ -22,7 +22,7 @@ from rewardlab.augmentation.questions import (
     query_until_accepted,
     with_history,
 )
-from rewardlab.augmentation.rows import SUCCESS, DatasetRow, StageRows, joined, made_row
+from rewardlab.augmentation.rows import CODE, SUCCESS, DatasetRow, StageRows, joined, made_row
 from rewardlab.augmentation.rules import NO_COMMAND, SCORES
 from rewardlab.augmentation.text_checks import CommandContext, command_rejection, rewrite_rejection
 
@@ -98,7 +98,7 @@ def _with_counterfactuals(row: DatasetRow, done: set[str], attempts: int) -> Que
             rejected.append(_rejected(row, score, text, every))
             continue
         lower[score] = text
-        made = made_row(row, STAGE, score, every, _columns(text)).with_verdict("code", _CHECKED, "", verdict=True)
+        made = made_row(row, STAGE, score, every, _columns(text)).with_verdict(CODE, _CHECKED, "", verdict=True)
         last = verdict.last
         kept.append(made.with_verdict(last.teacher, verdict.rationale, last.prompt_hash, verdict=True))
     return StageRows(tuple(kept), tuple(rejected))

@@ -1,8 +1,10 @@
 """The catalog of reward models. A model is one string: a catalog name, or `package.module:name` for your own."""
 
 import inspect
+import os
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeGuard
 
 from rewardlab.core.catalog import Catalog, find, load_object
@@ -67,10 +69,25 @@ def name_model(model: AnyModel) -> NamedModel:
     for longer, path in string.calibrations:
         name, text = named.name + longer[len(text) :], longer
         if path.name == GUARD:
-            named = name_guarded(name, named, path, name_model)
+            named = name_guarded(name, named, path, partial(_name_fallback, path=path))
         else:
             named = name_calibrated(name, named, path)
     return replace(named, spec=model)
+
+
+_FALLBACK = "REWARDLAB_FALLBACK"
+_HARMLESS = (*CONTROLS, *SIMULATED, *POCKET, "hf", "contrastive")  # no code of others, no address, no model in a model
+
+
+def _name_fallback(model: str, path: Path) -> NamedModel:
+    """Name the model that a guard's file falls back to; PlanError where a stranger's file could do harm by it."""
+    string = parse_model_string(model)
+    if (string.name not in _HARMLESS or string.calibrations) and os.environ.get(_FALLBACK) != model:
+        raise PlanError(
+            f"{path} falls back to {model!r}, which may be code or a server; if you trust it, set {_FALLBACK} to "
+            "that text"
+        )
+    return name_model(model)
 
 
 def _name_string(string: ModelString) -> NamedModel:

@@ -21,7 +21,7 @@ from rewardlab.metrics.estimates import with_clean_answers
 from rewardlab.metrics.robustness import robustness_auc
 from rewardlab.rl.plan import RlPlan, StudyFolder
 from rewardlab.rl.rendering import Condition, clean_clip, parse_condition
-from rewardlab.rl.results import OfflineMeasures, accuracy_at
+from rewardlab.rl.results import OfflineMeasures, accuracy_at, scored_at
 from rewardlab.rl.rewards import EpisodeReward, ModelEpisodeReward, RewardValue, Watched, open_reward, watched_clips
 from rewardlab.rl.rollouts import PolicyEpisode
 from rewardlab.worlds.metaworld.physics import simulate
@@ -60,14 +60,18 @@ def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Pa
     path = folder.offline / f"{clips.task} {clips.condition.name} {clips.condition.severity}.parquet"
     if path.exists():
         return path
+    unopened = False
     episodes = held_out_episodes(plan, clips.task)
     clean = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
     watched = watched_clips(episodes, plan.watch, clips.condition, plan.seed)
     trials: list[Trial] = []
     for reward in plan.rewards:
         values = _reward_values(plan, folder, reward, episodes, watched)
+        unopened |= isinstance(values, str)
+        values = [RewardValue(None, reason=values)] * len(episodes) if isinstance(values, str) else values
         trials += [_trial(reward, *each, clips.condition) for each in zip(clean, values, strict=True)]
     folder.offline.mkdir(parents=True, exist_ok=True)
+    path = path.with_suffix(".unopened.parquet") if unopened else path  # so that the next start scores them again
     with atomic_write(path) as partial:
         pq.write_table(to_arrow(trials), partial)
     return path
@@ -75,13 +79,13 @@ def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Pa
 
 def _reward_values(
     plan: RlPlan, folder: StudyFolder, reward: str, episodes: Sequence[PolicyEpisode], watched: Sequence[Watched]
-) -> list[RewardValue]:
-    """Return the rewards of the episodes; where a reward cannot be opened, the reason instead."""
+) -> list[RewardValue] | str:
+    """Return the rewards of the episodes, or why the reward cannot be opened."""
     try:
         opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
         return opened.score(watched) if isinstance(opened, ModelEpisodeReward) else opened.compute(episodes)
     except RewardlabError as error:
-        return [RewardValue(None, reason=error_text(error))] * len(episodes)
+        return error_text(error)
 
 
 def measure_rewards(plan: RlPlan, files: Sequence[Path]) -> tuple[OfflineMeasures, ...]:
@@ -147,15 +151,20 @@ def _measures(reward: str, task: str, trials: TrialTable) -> OfflineMeasures:
 
 
 def _accuracy_by_condition(table: TrialTable) -> dict[str, float | None]:
-    """Return the success accuracy under each condition; severity 0 of every perturbation is the clean one."""
+    """Return the success accuracy under each condition, and over how many scored clips.
+
+    Severity 0 of every perturbation is the clean condition.
+    """
     names, levels = table.text("perturbation").tolist(), table.number("severity").astype(int).tolist()
-    found: dict[tuple[str, int], float | None] = {}
+    found: dict[tuple[str, int], tuple[float | None, float]] = {}
     for name, level in sorted(set(zip(names, levels, strict=True))):
-        chosen = table.matches("perturbation", name) & (table.number("severity") == level)
-        found[name, level] = none_if_nan(_accuracy(table.where(chosen)))
-    clean = found.pop((CLEAN, 0), None)
-    every = {accuracy_at(name, 0): clean for name, _ in found}
-    return every | {accuracy_at(*condition): accuracy for condition, accuracy in found.items()}
+        chosen = table.where(table.matches("perturbation", name) & (table.number("severity") == level))
+        scored = float((~np.isnan(chosen.number("level"))).sum())
+        found[name, level] = (none_if_nan(_accuracy(chosen)), scored)
+    clean = found.pop((CLEAN, 0), (None, 0.0))
+    found = {(name, 0): clean for name, _ in found} | found
+    accuracies = {accuracy_at(*condition): accuracy for condition, (accuracy, _) in found.items()}
+    return accuracies | {scored_at(*condition): scored for condition, (_, scored) in found.items()}
 
 
 def _accuracy(trials: TrialTable) -> float:

@@ -149,3 +149,8 @@ def _read(kind: Callable[..., Kind], path: Path, advice: str) -> Kind:
 def accuracy_at(perturbation: str, severity: int) -> str:
     """Return the name of the offline measure success accuracy under a perturbation."""
     return f"success_accuracy {perturbation}@{severity}"
+
+
+def scored_at(perturbation: str, severity: int) -> str:
+    """Return the name under which the offline measures count the clips with a score under a perturbation."""
+    return f"scored {perturbation}@{severity}"

@@ -105,8 +105,8 @@ POCKET = {
         version=2,
     ),
     "pocket-large": ModelEntry(
-        "the same, with DINOv2 beside its own convolutions: tells instructions apart better on real clips, 16 to 35 times "
-        "as slow on a CPU",
+        "the same, with DINOv2 beside its own convolutions: tells instructions apart better on real clips, "
+        "16 to 35 times as slow on a CPU",
         partial(_name, variant="pocket-large", caveat=_FEW_REAL_CLIPS, trained_on=_TRAINED_ON),
     ),
     "pocket-plain": ModelEntry(

@@ -15,7 +15,7 @@ from rewardlab.metrics.policy_statistics import (
     stratified_interval,
 )
 from rewardlab.metrics.robustness import severity_threshold
-from rewardlab.rl.results import RlResults, TrainingRunResult, accuracy_at
+from rewardlab.rl.results import RlResults, TrainingRunResult, accuracy_at, scored_at
 
 LOWER_IS_BETTER = ("mae", "false_success", "missed_success")
 _MAX_MAE = 4.0  # levels run from 1 to 5
@@ -202,7 +202,9 @@ def _curve(results: RlResults, runs: Sequence[TrainingRunResult], reward: str, n
     measured = next((each for each in results.offline if each.reward == reward and not each.task), None)
     found = [measured.measures.get(accuracy_at(name, level)) if measured else None for level in SEVERITIES]
     accuracy = tuple(float("nan") if value is None else value for value in found)
-    lows = [_lower(share, measured.episodes if measured else 0) for share in accuracy]
+    scored = [measured.measures.get(scored_at(name, level)) if measured else None for level in SEVERITIES]
+    counts = [(measured.episodes if measured else 0) if count is None else int(count) for count in scored]
+    lows = [_lower(share, count) for share, count in zip(accuracy, counts, strict=True)]
     return SeverityCurve(
         reward,
         name,

@@ -60,8 +60,8 @@ class HackingCluster:
 
 def hacking_rates(results: RlResults) -> list[HackingRate]:
     """Return the rates of every reward model and condition, over tasks and seeds."""
-    finished = [run for run in results.training_runs if run.status == "finished" and run.reward != "true"]
-    keys = dict.fromkeys((run.reward, run.condition) for run in finished if run.algorithm != "sac")
+    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm != "sac"]
+    keys = dict.fromkeys((run.reward, run.condition) for run in finished if run.reward != "true")
     rates = []
     for key in keys:
         runs = [run for run in finished if (run.reward, run.condition) == key]

@@ -202,7 +202,8 @@ def objective_settings(**given: Any) -> ObjectiveSettings:
         )
     names = [backbone_name(text) for text in settings.backbone]
     if len(set(names)) < len(names):
-        raise PlanError(f"two backbones are called {names[0]!r}; name them apart, as a=FOLDER,b=FOLDER")
+        twice = next(name for name in names if names.count(name) > 1)
+        raise PlanError(f"two backbones are called {twice!r}; name them apart, as a=FOLDER,b=FOLDER")
     return settings
 
 

@@ -96,6 +96,9 @@ def write_pair(backbone: Backbone, out: Path) -> Path:
     if (out / "config.json").exists():
         return out
     out.mkdir(parents=True, exist_ok=True)
+    for part in (backbone.vision, backbone.text):
+        if part.is_dir() and not (part / WEIGHTS).is_file():
+            raise PlanError(f"{part} has no {WEIGHTS}; save the encoder as one safetensors file")
     pixels, image_width = _write_image_encoder(backbone.vision, out / IMAGE_ENCODER)
     kind = model_type(backbone.text) if backbone.text.is_dir() else "a file"
     if kind not in TEXT_TYPES:
@@ -223,8 +226,8 @@ class TrainableProjections:
             (folder / name).mkdir(parents=True, exist_ok=True)
             for path in (self.folder / name).iterdir():
                 link_or_copy(path, folder / name / path.name)
-        _copy(self.folder, folder, ("config.json", UPSTREAM))
         write_projections(folder, self.pair.projections)
+        _copy(self.folder, folder, (UPSTREAM, "config.json"))
 
 
 class TrainableEncoders:

@@ -47,6 +47,7 @@ from rewardlab.training.objectives.features import (
 )
 from rewardlab.training.objectives.losses import NamedObjective, name_objective
 from rewardlab.training.objectives.train import (
+    CARD,
     LEVELS,
     TrainContext,
     TrainingJob,
@@ -376,7 +377,7 @@ def _train(comparing: Comparing, context: TrainContext, backbone: str) -> dict[s
             made = [make_job(settings, setting, seed, folder / f"seed{seed}") for seed in settings.seeds]
             for turn, job in enumerate(made):
                 found = fit(job, context, view, (number + 1) * each - (len(made) - turn) * settings.steps)
-                if not (job.folder / "config.json").exists():
+                if not (job.folder / CARD).exists():  # it is written last
                     load_best(job, context)
                     write_result(job, context, settings, found)
             jobs[objective.text] = made

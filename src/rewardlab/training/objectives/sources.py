@@ -70,7 +70,8 @@ def dataset_shards(settings: ObjectiveSettings) -> list[Path]:
             left = counted(len(found.problems), "problem")
             note = f"{name}: {left}, left out; `rewardlab data check {name}` lists them"
             print(one_line(note), file=sys.stderr)
-    episodes = [episode for found in contents.values() for episode in found.episodes]
+    own = {name: f"{name}/" * (len(contents) > 1) for name in contents}  # ids are unique in their dataset only
+    episodes = [replace(each, id=own[name] + each.id) for name, found in contents.items() for each in found.episodes]
     successes = Successes.among(episodes)
     videos = [episode.clip.source.digest for episode in episodes]
     rollouts, tasks = zip(*(successes.place(episode) for episode in episodes), strict=True) if episodes else ((), ())

@@ -229,7 +229,7 @@ class Trainer:
         """
         settings, processes, examples = self.training.settings, self.processes, self.data.validation
         first = len(self.data.examples) if self.store is not None else 0
-        rows, micro = math.ceil(len(examples) / processes.world), settings.micro_batch_size
+        rows, micro = math.ceil(len(examples) / processes.world), self.order.micro
         places = [first + i for i in range(len(examples))][processes.rank :: processes.world]
         weights = [1.0] * len(places) + [0.0] * (rows - len(places))
         places += [first] * (rows - len(places))
@@ -273,7 +273,9 @@ def make_trainer(training: VlmTraining, base: BaseModel, data: TrainingData, pro
     config = optimizer_config(recipe)
     optimizer = MasterAdamW(network, config, processes.device)
     lengths, ranks = example_lengths(data.examples), (processes.rank, processes.world)
-    order = BatchOrder(lengths, recipe.batch_size, settings.micro_batch_size, recipe.epochs, training.seed, *ranks)
+    # Pictures of several sizes part a pass; a pass of one example stays whole, so that processes have equally many.
+    micro = 1 if processes.world > 1 and store is None else settings.micro_batch_size
+    order = BatchOrder(lengths, recipe.batch_size, micro, recipe.epochs, training.seed, *ranks)
     return Trainer(training, data, base, processes, network, optimizer, config, order, store)
 
 
