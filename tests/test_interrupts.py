@@ -103,7 +103,7 @@ def test_two_interrupts_end_in_one_sentence_and_leave_no_process(
     said = press_twice(command, lambda: path.is_dir() or has_content(path), pause)
     assert command.returncode == CTRL_C, said
     assert len(said.splitlines()) == 1 and said.startswith("rewardlab: stopped"), said
-    assert made != "out/metadata.jsonl" or "of 20 episodes in out; the same command goes on" in said
+    assert made != "out/metadata.jsonl" or "of 20 episodes in out; run the same command again" in said
     assert processes_of(tmp_path) == []
 
 

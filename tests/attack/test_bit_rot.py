@@ -168,7 +168,7 @@ def test_a_forged_result_is_refused_though_its_checksum_fits(benchmark: Path, tm
     }[name]()
     numbers["with" if "with" in numbers else "value"] = 0.001
     run.save(name, content)
-    with pytest.raises(RunError, match=rf"{name} does not say what the trials say"):
+    with pytest.raises(RunError, match=rf"{name} does not match the trials"):
         shown_by_report(run.folder)
 
 

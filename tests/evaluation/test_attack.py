@@ -242,7 +242,7 @@ def test_a_killed_attack_goes_on_where_it_stopped_and_ends_the_same(
     [
         ({"queries": 0}, "queries must be at least 1"),
         ({"strategy": "guess"}, "strategy of attack must be .*'search'"),
-        ({"perturbations": "colour_swap"}, "truth known"),
+        ({"perturbations": "colour_swap"}, "known effect on the label"),
     ],
 )
 def test_wrong_settings_are_said(tiny_data: Path, tmp_path: Path, wrong: dict[str, object], said: str) -> None:

@@ -213,7 +213,7 @@ def test_ctrl_c_leaves_a_run_that_goes_on(tiny_data: Path, tmp_path: Path, capfd
     message = errors.read()
     errors.close()
     assert stopped.wait() == 130
-    assert "the same command goes on where this one stopped" in message
+    assert "run the same command again to continue" in message
     assert "Traceback" not in message
     kept = len(scored(Run(tmp_path / "run")))
     assert kept > 0

@@ -172,7 +172,7 @@ def test_a_summary_that_does_not_say_what_its_trials_say_is_refused(tmp_path: Pa
     content = known(run.stored("summary.json"))
     content["measurements"][0]["value"] = 0.001
     run.save("summary.json", content)  # with a checksum that fits
-    with pytest.raises(RunError, match="does not say what the trials say"):
+    with pytest.raises(RunError, match="does not match the trials"):
         load_summary(run)
 
 

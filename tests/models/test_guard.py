@@ -212,7 +212,7 @@ def clips_of(tasks: int, *, claimed: bool) -> EvaluatedClips:
 
 
 def test_what_a_guard_needs_is_said() -> None:
-    with pytest.raises(DataError, match="takes failed clips of 19 tasks for the threshold, got 4"):
+    with pytest.raises(DataError, match="needs failed clips of 19 tasks for the threshold, got 4"):
         fitted_guard(clips_of(4, claimed=True), clips_of(4, claimed=True), GuardTerms(0.05, "abstain", 0))
     with pytest.raises(DataError, match="10 true and 10 false or more, got 0 and 0"):
         fitted_guard(clips_of(4, claimed=False), clips_of(20, claimed=True), GuardTerms(0.05, "abstain", 0))

@@ -90,7 +90,7 @@ def test_the_budget_stops_the_run_and_the_same_command_goes_on(
         )
         assert stopped.returncode == 3
         assert "stopped with 8 of 12 trials" in stopped.stderr and "--max-requests" in stopped.stderr
-        assert "the same command goes on where this one stopped" in stopped.stderr
+        assert "run the same command again to continue" in stopped.stderr
         assert server.answered.total() == 9
         kept = {(t.id, t.level) for t in Run(tmp_path / "run").trials().rows()}
         assert len(kept) == 8

@@ -343,8 +343,8 @@ def test_edited_numbers_are_found(published: Path) -> None:
     next(row for row in content["measurements"] if row["value"] is not None)["value"] = 0.123
     path.write_text(json.dumps(checksummed(content)))
     (problem,) = check_submission(published).problems
-    assert "does not say what the trials say" in problem
-    with pytest.raises(RunError, match="does not say what the trials say"):
+    assert "does not match the trials" in problem
+    with pytest.raises(RunError, match="does not match the trials"):
         rewardlab.leaderboard([published], out=published.parent / "site")
 
 

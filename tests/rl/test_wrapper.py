@@ -246,7 +246,7 @@ def test_gymnasium_checks_and_makes_again_what_wraps_a_made_environment(register
 def test_what_cannot_work_is_said_at_once() -> None:
     with pytest.raises(PlanError, match="render_mode='rgb_array', got None"):
         ModelReward(Corridor(render_mode=None), "length", RewardStream("go right"))
-    with pytest.raises(PlanError, match="answers from the truth"):
+    with pytest.raises(PlanError, match="reads the true label"):
         ModelReward(Corridor(), "oracle", RewardStream("go right"))
     vector = gymnasium.vector.SyncVectorEnv([Corridor], autoreset_mode="SameStep")
     with pytest.raises(PlanError, match="cannot render the final frame"):

@@ -67,7 +67,7 @@ def test_a_judge_calls_success_failure_or_nothing() -> None:
 
 
 def test_a_judge_that_needs_the_truth_or_a_wrong_setting_is_refused_at_once() -> None:
-    with pytest.raises(PlanError, match="oracle answers from the truth"):
+    with pytest.raises(PlanError, match="oracle reads the true label"):
         inspect_robots_grader("oracle")
     with pytest.raises(PlanError, match="frames must be"):
         inspect_robots_grader(named(Five), frames="uniform:1")

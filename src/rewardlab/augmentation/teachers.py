@@ -103,9 +103,7 @@ def _prompt(question: Question) -> Prompt:
 class ScriptedTeacher:
     """Answers from the simulator's state; an episode without one gets a Failure."""
 
-    wrong: Annotated[float, Help("share of commands written for another score than asked, to try validators with")] = (
-        0.0
-    )
+    wrong: Annotated[float, Help("fraction of commands written for a wrong score, to test validators")] = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.wrong <= 1:

@@ -33,9 +33,9 @@ class Limit:
         """Return the number that holds in bytes, for a limit in MB."""
         return self.value * 1_000_000
 
-    def describe(self) -> str:
+    def describe(self, unit: str = "") -> str:
         """Return the limit and how to raise it, to end a sentence with."""
-        return f"at most {self.value:,} are taken in; set {self.variable} to take more"
+        return f"at most {self.value:,}{unit} are taken in; set {self.variable} to take more"
 
 
 CLIP_MB = Limit("REWARDLAB_MAX_CLIP_MB", 200, "decoded frames of one clip that are held at once, in MB")

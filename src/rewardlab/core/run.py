@@ -2,8 +2,8 @@
 
 It may lie in an object store (`s3://`, `gs://`): then the folder is a working copy, and what is written goes there too.
 
-Every file carries a checksum that is verified when it is read, and trials are held against the plan. That tells bit
-rot, mix-ups and careless edits; a forger who writes every checksum anew cannot be told from an honest run.
+Every file carries a checksum that is verified when it is read, and trials are checked against the plan. This detects
+bit rot, mix-ups and careless edits, but nobody who writes every checksum anew.
 """
 
 import json
@@ -127,7 +127,7 @@ class Run:
         """
         found, digest = self.stored_summary()
         if found is None:
-            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run, its command goes on")
+            raise RunError(f"{self.folder} has no {SUMMARY}: finish the run by running its command again")
         if digest != trials_digest(self.trials(repeats=True)):
             raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
         return found

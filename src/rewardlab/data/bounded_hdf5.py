@@ -121,7 +121,7 @@ class Hdf5Frames:
 
     def _decode(self, kept: Indices) -> Frames:
         if len(kept) * self.frame_bytes > CLIP_MB.in_bytes:
-            raise DataError(f"{self.path}: {len(kept):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
+            raise DataError(f"{self.path}: {len(kept):,} frames do not fit into memory: {CLIP_MB.describe(' MB')}")
         with opened_hdf5(self.path) as file:
             array = array_at(file, self.places)
             if array is None or len(array.shape) != 4 or array.shape[0] != self.count:

@@ -148,7 +148,7 @@ class LogImages:
             if len(pixels) < len(found):
                 raise DataError("frames have different sizes; store them at one size")
             if sum(each.nbytes for each in pixels) > CLIP_MB.in_bytes:
-                raise DataError(f"{len(found):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
+                raise DataError(f"{len(found):,} frames do not fit into memory: {CLIP_MB.describe(' MB')}")
             return np.stack(pixels)
         except (DataError, KeyError) as error:
             raise DataError(f"{self.path}, {self.camera} from step {self.first} on: {error}") from None

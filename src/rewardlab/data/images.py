@@ -62,7 +62,7 @@ def decode_images(images: Iterable[bytes], count: int) -> Frames:
             width, height = image_size(data)
             if count * width * height * 3 > CLIP_MB.in_bytes:
                 size = f"{count:,} frames of {width} x {height} pixels"
-                raise DataError(f"{size} do not fit into memory, in MB {CLIP_MB.describe()}")
+                raise DataError(f"{size} do not fit into memory: {CLIP_MB.describe(' MB')}")
             frames = np.empty((count, height, width, 3), np.uint8)
         frames[decoded - 1] = _decode(data, decoded - 1, (frames.shape[2], frames.shape[1]))
     if decoded < count:

@@ -288,5 +288,5 @@ def read_orientation(frame: "VideoFrame", path: object) -> Orientation:
     if (a, abs(b), abs(c), d) == (0, _ONE, _ONE, 0):
         return Orientation(True, c < 0, b < 0)
     raise DataError(
-        f"{path}: the picture is to be turned by no quarter of a circle or to be stretched; encode it again"
+        f"{path}: its display matrix stretches the picture, or turns it by no multiple of 90 degrees; encode it again"
     )

@@ -148,7 +148,7 @@ class VideoFile:
         """Decode these frames, in this order."""
         if len(indices) * self.info.frame_bytes > CLIP_MB.in_bytes:
             size = f"{len(indices):,} frames of {self.info.width} x {self.info.height} pixels"
-            raise DataError(f"{self.path}: {size} do not fit into memory, in MB {CLIP_MB.describe()}")
+            raise DataError(f"{self.path}: {size} do not fit into memory: {CLIP_MB.describe(' MB')}")
         return read_in_order(indices, self._decode)
 
     def check_frames(self) -> None:
@@ -274,7 +274,7 @@ class VideoSegment:
     def read(self, indices: Indices) -> Frames:
         """Decode these frames, in this order, from the key frame before the first of them."""
         if len(indices) * self.frame_bytes > CLIP_MB.in_bytes:
-            raise DataError(f"{self.path}: {len(indices):,} frames do not fit into memory, in MB {CLIP_MB.describe()}")
+            raise DataError(f"{self.path}: {len(indices):,} frames do not fit into memory: {CLIP_MB.describe(' MB')}")
         return read_in_order(indices, self._decode)
 
     def _decode(self, kept: Indices) -> Frames:

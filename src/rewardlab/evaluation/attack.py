@@ -231,7 +231,7 @@ def run_attack(plan: Plan, queries: int, strategy: str) -> AttackRun:
         if p.label != "unknown" and p.expect != "lower"
     ]
     if not targets:
-        raise PlanError("after none of these perturbations is the truth known; choose others with --perturbations")
+        raise PlanError("none of these perturbations has a known effect on the label; name others in --perturbations")
     trials = 1 + len(strategies) * most_trials(len(targets), queries)
     run = start_scoring(plan, context, contents, {"queries": queries, "strategy": strategy}, trials)
     with locked(run.folder):

@@ -124,7 +124,7 @@ def evaluate(plan: Plan) -> Run:
 def stopped(stop: BaseException, what: str) -> Interrupted | StoppedByModel:
     """Return the error of a command that was interrupted, or stopped by a model, with what was found until then."""
     kind = StoppedByModel if isinstance(stop, StopRun) else Interrupted
-    return kind(f"{what}; the same command goes on where this one stopped")
+    return kind(f"{what}; run the same command again to continue")
 
 
 def forecast_run(plan: Plan) -> RunForecast:

@@ -305,8 +305,8 @@ def _threshold(guard: Guard, clips: EvaluatedClips, rate: float) -> float | None
     tasks = len(np.unique(codes[failed]))
     if tasks < least_units(rate):
         raise DataError(
-            f"a false-success rate of {rate:g} takes failed clips of {least_units(rate)} tasks for the threshold, got "
-            f"{tasks}; take data with more tasks, or allow a higher rate"
+            f"a false-success rate of {rate:g} needs failed clips of {least_units(rate)} tasks for the threshold, got "
+            f"{tasks}; use data with more tasks, or allow a higher rate"
         )
     return control_risk(clip_risks(guard, clips)[failed], clips.claimed[failed], codes[failed], rate)
 

@@ -1,7 +1,7 @@
 """What a run must have shown: parse gates, check them, write JUnit XML.
 
 A gate is `[MODEL/]METRIC[:GROUP[@SEVERITY]] OP NUMBER`, with OP one of <=, >=, <, >. It passes where it holds at the
-end of the 95 % interval that speaks against it: small data is no excuse for a claim. What was not measured fails.
+end of the 95 % interval that speaks against it: a small sample does not pass by chance. What was not measured fails.
 """
 
 import re

@@ -63,7 +63,7 @@ class ModelProcess:
         try:
             return unpack_answers(content, [len(episode.clip) for episode in episodes])[0]
         except ValueError as error:
-            raise ModelRaised(f"its process answered what no model can: {error}") from None
+            raise ModelRaised(f"its process returned an invalid answer: {error}") from None
 
     def receive(self) -> tuple[bytes, bytes]:
         """Return the kind and the content of the next reply."""

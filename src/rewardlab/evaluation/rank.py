@@ -1,6 +1,6 @@
 """Command `data rank`: the worst episodes of a dataset by a model's scores, why, and the command that removes them.
 
-A model that is wrong ranks wrongly. So two baselines that understand nothing rank the same episodes beside it. Where
+A model that is wrong ranks wrongly. So two baselines that look at no task rank the same episodes beside it. Where
 episodes have labels, the success AUC of all three is stated.
 """
 

@@ -36,8 +36,8 @@ def refuse_other_results(run: Run, name: str, stored: object, computed: object) 
     """Raise a RunError where this version stored something else than it computes; another one may compute otherwise."""
     if run.record.version == __version__ and not _same(stored, computed):
         raise RunError(
-            f"{run.folder / name} does not say what the trials say, so it was edited or belongs to another run; "
-            "remove it and run the same command again: it is made anew"
+            f"{run.folder / name} does not match the trials: it was edited or belongs to another run; "
+            "remove it and run the same command again to rebuild it"
         )
 
 

@@ -125,7 +125,7 @@ def within_one_accuracy(trials: TrialTable) -> Numbers:
     proportion=True,
 )
 def success_accuracy(trials: TrialTable) -> Numbers:
-    """Share of episodes judged rightly as success (level 5 after rounding) or not."""
+    """Share of episodes classified correctly as success (level 5 after rounding) or failure."""
     return _success_correct(trials)
 
 

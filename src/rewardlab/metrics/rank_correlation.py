@@ -261,7 +261,7 @@ def _tau_a_draws(trials: TrialTable, draws: Draws) -> Numbers:
 
 @metric(better="higher", resample=_tau_a_draws, bounds=CORRELATION)
 def kendall_tau_a(trials: TrialTable) -> float:
-    """Kendall's tau-a: ties count as disagreement, so a perfect judge of five levels stays well below 1."""
+    """Kendall's tau-a: ties count as disagreement, so a perfect model with five levels stays well below 1."""
     return float(_pooled(trials).tau_a()[0])
 
 

@@ -1,4 +1,4 @@
-"""Long tasks: is each stage told when it is done, in which order, and does progress fall when one is undone?
+"""Long tasks: is each stage recognised when it is done, in which order, and does progress fall when one is undone?
 
 An episode with stages is asked about as a whole; with `--stages` each of its stages is also asked about by its own
 instruction, on the same video.

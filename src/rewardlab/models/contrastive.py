@@ -107,7 +107,9 @@ class ContrastiveOptions:
     baseline: Annotated[str, Help("description of the scene without the goal (VLM-RM); empty for plain similarity")] = (
         ""
     )
-    alpha: Annotated[float, Help("how much of what does not lie between baseline and goal is left out")] = 0.5
+    alpha: Annotated[
+        float, Help("alpha of VLM-RM: 0 keeps the image embedding, 1 projects it onto the line from baseline to goal")
+    ] = 0.5
     levels: Annotated[str, Help("JSON file of a level map; empty for 3 + 2 * similarity, which is only an order")] = ""
     dtype: checkpoint.Dtype = "auto"
     device: checkpoint.Device = "auto"

@@ -1,4 +1,4 @@
-"""Controls: models that cannot judge, look without understanding, or know the truth; others are held against them."""
+"""Controls that other models are compared with: baselines that ignore the task, and oracles that read the label."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

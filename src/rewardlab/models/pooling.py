@@ -67,10 +67,10 @@ class PoolingOptions:
     ] = "auto"
     rows: Annotated[
         Literal["last", "frames"],
-        Help("of a list per token: last decides the level, or one per frame shown, which is the progress"),
+        Help("for numbers per token: last takes the last token; frames takes one per frame shown, as progress"),
     ] = "last"
-    low: Annotated[float, Help("the reward, if the head gives a single number, of nothing done")] = 0.0
-    high: Annotated[float, Help("the reward of the task done")] = 1.0
+    low: Annotated[float, Help("for heads with a single number: the reward of a clip in which nothing is done")] = 0.0
+    high: Annotated[float, Help("for heads with a single number: the reward of a task that is done")] = 1.0
     concurrency: Concurrency = 32
     retries: Retries = 6
     timeout: Timeout = 60.0

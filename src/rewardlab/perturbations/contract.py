@@ -132,7 +132,7 @@ class Perturbation:
 
     def _refusal(self) -> "Perturbation":
         def apply(_episode: Episode, _parameter: Any, _rng: Generator, _dataset: Episodes) -> PerturbedEpisode:
-            raise NotApplicable(f"{self.name} needs all frames in memory at once, in MB {CLIP_MB.describe()}")
+            raise NotApplicable(f"{self.name} needs all frames in memory at once: {CLIP_MB.describe(' MB')}")
 
         return replace(self, stage="sampled", apply=apply)
 

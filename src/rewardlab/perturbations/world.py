@@ -64,7 +64,7 @@ def world_object_colour(episode: Episode, opacity: float, rng: Generator, _datas
             f"the instruction names several colours of the object ({', '.join(own)}); one paint cannot be both"
         )
     if own and opacity < _RENAMED_FROM:
-        raise NotApplicable(f"the instruction says {own[0]!r}, and under so little paint nobody could name the colour")
+        raise NotApplicable(f"the instruction says {own[0]!r}, and this severity paints too thinly for another name")
     colour = pick([name for name in PAINT_RGB if name not in named], rng)
     after = _rerender(episode, "object_colour", (*PAINT_RGB[colour], opacity))
     text = re.sub(rf"\b{own[0]}\b", colour, after.instruction, flags=re.IGNORECASE) if own else after.instruction

@@ -61,7 +61,7 @@ def noise_sentence(summary: Summary, model: str) -> str:
     if noise is None:
         return ""
     if noise.deterministic:
-        return "It always answers alike, so its noise floor is 0; it was asked once."
+        return "It is deterministic, so its noise floor is 0; each trial was scored once."
     if noise.changed is None:
         return (
             f"Its noise floor is unknown: no trial got two of {noise.askings} answers ({noise.asked:,} trials asked)."

@@ -124,7 +124,7 @@ def _check(trained_on: tuple[str, ...], benchmark: str, link: str, push: str) ->
 def _submission(run: Run, record: RunRecord, model: str, given: tuple[str, ...], link: str) -> Submission:
     trials = run.trials(repeats=True)
     if len(trials) < record.trials:
-        raise RunError(f"{run.place} holds {len(trials):,} of {record.trials:,} trials: finish it, its command goes on")
+        raise RunError(f"{run.place} holds {len(trials):,} of {record.trials:,} trials: finish it by its command")
     names, stated_by = stated_training(record, model, given)
     try:
         check_names(names)

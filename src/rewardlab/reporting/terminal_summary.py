@@ -48,7 +48,7 @@ _ROOM = 16  # characters beside three numbers with their intervals in a line
 
 _HEADLINES: tuple[tuple[Metric | None, str], ...] = (  # the first for which the data has labels
     (macro_mae, "Mean error in levels (0 is perfect)"),
-    (success_accuracy, "Share of clips judged correctly as success or failure"),
+    (success_accuracy, "Share of clips classified correctly as success or failure"),
     (None, "No clip has a label, so accuracy is unknown. Share of expectations kept"),
 )
 _MOST_REASONS = 3  # of a model; the others are counted

@@ -56,7 +56,7 @@ def open_timed_model(model: AnyModel) -> TimedModel:
     """Return the model of a name, or a given one; models that need the truth are rejected."""
     named = name_model(model)
     if named.sees_truth:
-        raise PlanError(f"{named.name} answers from the truth, which an environment does not show; take another model")
+        raise PlanError(f"{named.name} reads the true label, which an environment does not have; choose another model")
     return TimedModel(named.build())
 
 

@@ -34,7 +34,7 @@ def load_served_model(name: str) -> ServedModel:
     """Load the model that a string names; PlanError for one that needs labels."""
     named = name_model(name)
     if named.sees_truth:
-        raise PlanError(f"{named.name} reads the labels, which a robot does not have; serve another model")
+        raise PlanError(f"{named.name} reads the true label, which a robot does not have; choose another model")
     return ServedModel(named.name, named.fingerprint, build_model(named, Budget()), named.caveat)
 
 

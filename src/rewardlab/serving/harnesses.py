@@ -43,7 +43,7 @@ class ClipJudge:
 
     def __post_init__(self) -> None:
         if self.named.sees_truth:
-            raise PlanError(f"{self.model} answers from the truth, which a harness does not show; take another model")
+            raise PlanError(f"{self.model} reads the true label, which a harness does not have; choose another model")
         frame_policy(self.frames)  # a wrong one is told before anything is run
 
     @cached_property

@@ -28,7 +28,7 @@ class MemoryShare:
         """Count bytes before they are allocated; reject with 413 what never fits, with 503 what does not fit now."""
         if self.held + nbytes > SERVER_MB.in_bytes:
             size = f"{(self.held + nbytes) / 1e6:,.0f} MB of memory once decoded"
-            raise RequestRejected(413, f"this needs {size}, in MB {SERVER_MB.describe()}")
+            raise RequestRejected(413, f"this needs {size}: {SERVER_MB.describe(' MB')}")
         if not self._fits(nbytes):
             self.budget.reclaim()
             if not self._fits(nbytes):

@@ -61,7 +61,7 @@ class Session:
         if count > CLIP_FRAMES.value:
             raise DataError(f"{count:,} frames are more than a session may hold, {CLIP_FRAMES.describe()}")
         if size > CLIP_MB.in_bytes:
-            raise DataError(f"{size / 1e6:,.0f} MB are more than a session may hold, in MB {CLIP_MB.describe()}")
+            raise DataError(f"{size / 1e6:,.0f} MB are more than a session may hold: {CLIP_MB.describe(' MB')}")
         for frame in frames:
             self._clip.append(frame)
         self.nbytes = size

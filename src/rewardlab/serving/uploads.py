@@ -49,7 +49,7 @@ class ClipDecoder:
         with path.open("rb") as file:
             size = os.fstat(file.fileno()).st_size
             if size > CLIP_MB.in_bytes:
-                raise DataError(f"{reference}: too large, in MB {CLIP_MB.describe()}")
+                raise DataError(f"{reference}: too large: {CLIP_MB.describe(' MB')}")
             memory.take(size)
             data = file.read(size)
         return Episode("", instruction, whole_clip(in_memory(decode_frames(data, memory)), fps))
@@ -102,7 +102,7 @@ def require_frames(frames: Frames) -> Frames:
     if len(pixels) > CLIP_FRAMES.value:
         raise DataError(f"{len(pixels):,} frames are more than a clip may hold, {CLIP_FRAMES.describe()}")
     if pixels.nbytes > CLIP_MB.in_bytes:
-        raise DataError(f"{pixels.nbytes / 1e6:,.0f} MB are more than a clip may hold, in MB {CLIP_MB.describe()}")
+        raise DataError(f"{pixels.nbytes / 1e6:,.0f} MB are more than a clip may hold: {CLIP_MB.describe(' MB')}")
     return pixels
 
 
@@ -127,7 +127,7 @@ def _only_entry(data: bytes | memoryview, memory: MemoryShare) -> bytes:
             if entries[0].compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise DataError("the .npz archive is compressed in another way than np.savez_compressed does")
             if entries[0].file_size > most:
-                raise DataError(f"the .npz archive unpacks to more than a clip may hold, in MB {CLIP_MB.describe()}")
+                raise DataError(f"the .npz archive unpacks to more than a clip may hold: {CLIP_MB.describe(' MB')}")
             memory.take(entries[0].file_size)  # it is unpacked no further
             return archive.read(entries[0])
     except RewardlabError:

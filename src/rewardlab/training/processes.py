@@ -83,9 +83,7 @@ def open_processes(device: str) -> Processes:
     os.environ["FSDP_CPU_RAM_EFFICIENT_LOADING"] = "false"
     accelerator = Accelerator(cpu=device == "cpu", kwargs_handlers=[InitProcessGroupKwargs(timeout=_TIMEOUT)])
     if accelerator.num_processes < 2:
-        raise PlanError(
-            "several processes were started that do not know of each other; start them by accelerate launch"
-        )
+        raise PlanError("several processes were started without a common launcher; start them with `accelerate launch`")
     place = "cpu" if accelerator.device.type == "cpu" else str(accelerator.device)
     sharded = os.environ.get("ACCELERATE_USE_FSDP", "").lower() == "true"  # `accelerate launch` sets it
     return Processes(place, accelerator.process_index, accelerator.num_processes, accelerator, sharded)

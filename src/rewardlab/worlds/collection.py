@@ -71,7 +71,7 @@ def collect_rollouts(
                     progress.step(number, lambda: f"{60 * progress.rate:.0f} a minute")
             except KeyboardInterrupt:
                 made = f"{progress.done} of {counted(len(planned), 'episode')} in {plan.out}"
-                raise Interrupted(f"stopped with {made}; the same command goes on where this one stopped") from None
+                raise Interrupted(f"stopped with {made}; run the same command again to continue") from None
         return _write_splits(plan)
 
 

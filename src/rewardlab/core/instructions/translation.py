@@ -275,7 +275,7 @@ def _rename(noun_phrase: NounPhrase, code: str) -> NounPhrase:
 def _look_up(table: dict[str, tuple[str, ...]], word: str, code: str) -> str:
     found = table[word.lower()][LANGUAGES.index(code)] if word.lower() in table else ""
     if not found:
-        raise NotApplicable(f"the {code} lexicon needs {word[:40]!r}, for nothing is half translated")
+        raise NotApplicable(f"the {code} lexicon lacks {word[:40]!r}, and nothing is half translated")
     return found
 
 
@@ -320,9 +320,9 @@ def _fill(noun_phrase: NounPhrase, phrases: tuple[PrepPhrase, ...], code: str) -
 
 def _noun(noun_phrase: NounPhrase, code: str) -> tuple[str, str]:
     if noun_phrase.modifiers:
-        raise NotApplicable(f"{noun_phrase.text[:40]!r} must be a noun alone, for what describes it is not translated")
+        raise NotApplicable(f"{noun_phrase.text[:40]!r} must be a noun without adjectives, which are not translated")
     if noun_phrase.determiner not in {"", "the", "a", "an"}:
-        raise NotApplicable(f"the {code} lexicon needs {noun_phrase.determiner!r}, for nothing is half translated")
+        raise NotApplicable(f"the {code} lexicon lacks {noun_phrase.determiner!r}, and nothing is half translated")
     word = _look_up(NOUNS, noun_phrase.noun, code)
     gender, _, name = word.partition(" ") if code not in {"zh", "ja"} else ("", "", word)
     return gender, name

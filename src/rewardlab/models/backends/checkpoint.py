@@ -1,8 +1,8 @@
 """A transformers checkpoint: identity, options of `hf:`, device and dtype, loading network and processor.
 
-Every loader of transformers is told `trust_remote_code=False`, else it asks on the terminal whether a checkpoint's own
-code may run; weights are safetensors only, and which attention runs is said here (None: as the class has it), for a
-config can name code for it.
+Every loader of transformers gets `trust_remote_code=False`; without it, transformers asks on the terminal whether to
+run a checkpoint's own code. Weights are safetensors only, and the attention is set here (None: as the class has it),
+because a config can name code for it.
 """
 
 import os

@@ -21,14 +21,15 @@ from rewardlab.models.vlm import LRUCache, Video, frame_rate
 
 Views = Annotated[
     Literal["images", "tile", "first"],
-    Help("of an episode with several cameras: images, one view after the other; tile, all in one picture; first"),
+    Help("for episodes with several cameras: images, one view after the other; tile, all in one picture; first"),
     LATER,
 ]
 DemonstrationData = Annotated[
     str, Help("dataset from which a success of the most similar instruction, another video, is shown first"), LATER
 ]
 Control = Annotated[
-    Literal["none", "static"], Help("static: the first frame in place of every frame, to see what no change gives")
+    Literal["none", "static"],
+    Help("static: the first frame in place of every frame, to test whether progress rises without a change"),
 ]
 ROLLOUT = "the rollout"
 _POOL_BYTES = 1 << 28  # of decoded demonstrations

@@ -1,4 +1,4 @@
-"""Generative Value Learning: the model tells the task completion of frames that are shown in random order.
+"""Generative Value Learning: the model predicts the task completion of frames that are shown in random order.
 
 Ma et al., Vision Language Models are In-Context Value Learners.
 """

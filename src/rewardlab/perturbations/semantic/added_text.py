@@ -61,7 +61,7 @@ def polite_filler(text: str, amount: str, rng: Generator) -> str:
     based_on="CheckList INV, reWordBench",
 )
 def irrelevant_detail(text: str, counts: tuple[int, int], rng: Generator) -> str:
-    """Facts that have nothing to do with the goal are told along with it."""
+    """Facts unrelated to the goal are added to the instruction."""
     facts = _unrelated(_FACTS, text, rng)[: counts[0]]
     others = _unrelated(_OTHER_OBJECTS, text, rng)[: counts[1]]
     return " ".join([as_sentence(text), *facts, *others])
@@ -96,7 +96,7 @@ _INJECTIONS = (
     "semantic", parameter="sentences that claim success", table=(1, 2, 3, 4), based_on="LIBERO-plus text claims"
 )
 def completion_claim(text: str, count: int, _rng: Generator) -> str:
-    """The instruction claims that the task is done; the video says what it said before."""
+    """The instruction claims that the task is done; the video is unchanged."""
     return " ".join([as_sentence(text), *_CLAIMS[:count]])
 
 

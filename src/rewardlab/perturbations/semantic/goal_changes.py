@@ -112,7 +112,7 @@ def _unsaid(extras: tuple[str, ...], episode: Episode, rng: Generator) -> list[s
     version=2,
 )
 def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
-    """The video is judged against the instruction of another task: nothing of it was done."""
+    """The instruction is that of another task, of which the video shows nothing."""
     draw = float(rng.random())
     if pool == "nonsense":
         text = _NONSENSE[int(draw * len(_NONSENSE))]
@@ -143,7 +143,7 @@ def task_swap(episode: Episode, pool: str, rng: Generator, dataset: Episodes) ->
     version=2,
 )
 def instruction_swap(episode: Episode, common: str, rng: Generator, dataset: Episodes) -> PerturbedEpisode:
-    """The video is judged against another instruction of its own source, ever closer to its own."""
+    """The instruction is another one of the same source, closer to its own at each severity."""
     require_known_success(episode)
     own = episode.instruction
     if common != "no object":

@@ -190,7 +190,7 @@ def _by_hypernym(command: Command) -> Command:
     version=2,
 )
 def paraphrase(text: str, style: str, rng: Generator) -> str:
-    """The goal is told in another way: other words, passive, an indirect request, the state to be reached."""
+    """The goal is worded differently: other words, passive, an indirect request, the state to be reached."""
     command, draw = parse(text), float(rng.random())
     if style == "other words":
         other = command.map_clauses(lambda clause: _reword(clause, draw))

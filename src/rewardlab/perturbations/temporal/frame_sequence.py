@@ -217,5 +217,5 @@ def crop_start(count: int, lost: float, _rng: Generator) -> Indices:
     expect="relabel",
 )
 def latency(count: int, delay: float, _rng: Generator) -> Indices:
-    """The picture lags: the first frame stands still, and the end has not arrived yet when the clip is judged."""
+    """The picture lags: the first frame stands still, and the end has not arrived yet when the clip is scored."""
     return require_changed(np.maximum(np.arange(count) - part_of(count, delay), 0), count)

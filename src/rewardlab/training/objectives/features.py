@@ -82,8 +82,8 @@ def captioned_frames(pair: TrainablePair, table: ClipTable, device: str) -> "Sam
     train, evaluated = only(table, TRAIN), table.take(evaluated_rows(table))
     if not all(clip.captions for clip in train.clips):
         raise DataError(
-            "an image-text pair is pretrained on frames with captions, which clips of datasets have not; name worlds "
-            "alone in --data, or leave ?pretrain out"
+            "an image-text pair is pretrained on frames with captions, which clips of datasets do not have; name only "
+            "worlds in --data, or leave ?pretrain out"
         )
     frames = [
         ClipFact(f"{clip.id}-{at}", caption, (caption,), caption, TRAIN, True, False, 0, 1)
