@@ -150,7 +150,7 @@ def test_a_model_that_always_answers_alike_costs_nothing_more(
     assert main(["stress", "length", str(tiny_data), "--out", str(tmp_path / "run"), "--repeats", "5", *few]) == 0
     run = Run(tmp_path / "run")
     assert len(run.trials(repeats=True)) == run.record.trials == len(ROWS)
-    assert "always answers alike, so its noise floor is 0" in " ".join(capsys.readouterr().out.split())
+    assert "deterministic, so its noise floor is 0" in " ".join(capsys.readouterr().out.split())
 
 
 def test_shards_of_repeats_are_put_together(tiny_data: Path, tmp_path: Path) -> None:
