@@ -136,5 +136,5 @@ def test_a_video_is_shown_the_way_up_that_it_says(tmp_path: Path, matrix: tuple[
 
 def test_a_video_to_be_shown_aslant_is_refused(tmp_path: Path) -> None:
     (tmp_path / "x.mp4").write_bytes(with_display_matrix(small_mp4(), 0.7, 0.7, -0.7, 0.7))
-    with pytest.raises(DataError, match=r"x\.mp4: the picture is to be turned"):
+    with pytest.raises(DataError, match=r"x\.mp4: its display matrix"):
         VideoFile(tmp_path / "x.mp4").read(np.array([0]))

@@ -373,7 +373,7 @@ def test_a_token_is_asked_for_where_there_is_one(monkeypatch: pytest.MonkeyPatch
 def test_a_server_that_others_can_reach_must_have_a_token(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["serve", "length", "--host", "0.0.0.0"]) == 2
     assert "set a token in REWARDLAB_TOKEN" in capsys.readouterr().err
-    with pytest.raises(PlanError, match="reads the labels"):
+    with pytest.raises(PlanError, match="reads the true label"):
         load_served_model("oracle")
 
 
