@@ -193,7 +193,7 @@ def test_a_backbone_is_pretrained_as_an_image_text_pair(tiny_plan: ObjectiveSett
     plan = replace(
         plan, backbone=(f"{tiny_plan.backbone[0]}?pretrain=8", tiny_plan.backbone[0].replace("dino=", "as-is="))
     )
-    with pytest.raises(DataError, match="frames with captions, which clips of datasets have not"):
+    with pytest.raises(DataError, match="frames with captions, which clips of datasets do not have"):
         train_objective(**vars(plan))
     for path in sorted((plan.out / "clips").glob("*.npz")):
         table = read_shards([path])
