@@ -115,7 +115,8 @@ def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]
         frames = frames[frames >= _SHORTEST - 1]
         if len(frames):
             shown = int(frames[len(frames) // 2]) + 1
-            made = made_row(_shortened(row, shown), STAGE, level, (), _columns(row, shown))
+            short = _shortened(row, shown)
+            made = made_row(short, STAGE, level, (), _columns(short))
             why = f"the known progress ends at {progress[shown - 1]:.4f}"
             clips.append(made.with_verdict(CODE, why, "", verdict=True))
     return clips
@@ -124,7 +125,7 @@ def _known_clips(row: DatasetRow, progress: Sequence[float]) -> list[DatasetRow]
 def _proposed(row: DatasetRow, shown: int, level: int, attempts: int) -> Queries[StageRows]:
     """Propose levels, the most likely first, until the annotator confirms one."""
     short, history, task = _shortened(row, shown), list[Attempt](), str(row.row["task"])
-    columns = _columns(row, shown)
+    columns = _columns(short)
     near = [near for near in (level, level + 1, level - 1) if 1 <= near < SUCCESS][:attempts]
     for number, proposed in enumerate(near, start=1):
         verdict = yield from query_verdict(short.episode, task, proposed, attempts)
@@ -148,9 +149,9 @@ def shortened(episode: Episode, shown: int) -> Episode:
     return show_only(episode, np.arange(shown))
 
 
-def _columns(row: DatasetRow, shown: int) -> dict[str, object]:
-    path = PurePosixPath(str(row.row["file_name"]))
-    label = shortened(row.episode, shown).label
-    columns: dict[str, object] = {"file_name": str(path.with_name(f"{path.stem}-first{shown}.mp4"))}
+def _columns(short: DatasetRow) -> dict[str, object]:
+    path, label = PurePosixPath(str(short.row["file_name"])), short.episode.label
+    name = f"{path.stem}-first{len(short.episode.clip)}.mp4"
+    columns: dict[str, object] = {"file_name": str(path.with_name(name))}
     columns["progress"] = None if label.progress is None else list(label.progress)
     return columns | ({"stages": [stage_row(stage) for stage in label.stages]} if label.stages else {})

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 RECORD, SUMMARY, ATTACK = "run.json", "summary.json", "attack.json"
 _SHOWN = {"macro_mae": "MAE", "success_accuracy": "success accuracy", "kendall_tau_b": "tau-b"}  # in a notebook
 _SMALL_PART, _MANY_SMALL_PARTS = 200_000, 8  # bytes of a part that is joined with others, and how many wait for it
-_ANEW = "remove it and run the same command again: it is made anew"
+REBUILD = "remove it and run the same command again to rebuild it"
 
 
 @dataclass(frozen=True)
@@ -129,7 +129,7 @@ class Run:
         if found is None:
             raise RunError(f"{self.folder} has no {SUMMARY}: finish the run by running its command again")
         if digest != trials_digest(self.trials(repeats=True)):
-            raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {_ANEW}")
+            raise RunError(f"{self.folder / SUMMARY} was made of other trials than the run holds; {REBUILD}")
         return found
 
     def stored_summary(self) -> tuple[Summary | None, str | None]:
@@ -141,7 +141,7 @@ class Run:
         try:
             return Summary.from_json(content), digest
         except ValueError as error:
-            raise RunError(f"{self.folder / SUMMARY} is not a summary of this version: {error}; {_ANEW}") from error
+            raise RunError(f"{self.folder / SUMMARY} is not a summary of this version: {error}; {REBUILD}") from error
 
     def stored(self, name: str) -> dict[str, Any] | None:
         """Return what a JSON file of the run holds, None where there is none; a damaged one is refused."""
@@ -151,9 +151,9 @@ class Run:
         except FileNotFoundError:
             return None
         except (ValueError, OSError) as error:  # bytes that are no text are a ValueError too
-            raise RunError(f"cannot read {path}: {error}; {_ANEW}") from error
+            raise RunError(f"cannot read {path}: {error}; {REBUILD}") from error
         if not has_checksum:
-            raise RunError(f"{path} has no checksum, so this run did not write it; {_ANEW}")
+            raise RunError(f"{path} has no checksum, so this run did not write it; {REBUILD}")
         return content
 
     def _repr_html_(self) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from rewardlab.core import __version__
 from rewardlab.core.errors import RunError
 from rewardlab.core.records import TRIALS_DIGEST
-from rewardlab.core.run import SUMMARY, Run
+from rewardlab.core.run import REBUILD, SUMMARY, Run
 from rewardlab.core.run_files import RunRecord
 from rewardlab.core.summary import SCHEMA, Bootstrap, Caveat, OutcomeCounts, Summary
 from rewardlab.core.trial_table import METRIC_COLUMNS, TrialTable, trials_digest
@@ -36,8 +36,7 @@ def refuse_other_results(run: Run, name: str, stored: object, computed: object) 
     """Raise a RunError where this version stored something else than it computes; another one may compute otherwise."""
     if run.record.version == __version__ and not _same(stored, computed):
         raise RunError(
-            f"{run.folder / name} does not match the trials: it was edited or belongs to another run; "
-            "remove it and run the same command again to rebuild it"
+            f"{run.folder / name} does not match the trials: it was edited or belongs to another run; {REBUILD}"
         )
 
 

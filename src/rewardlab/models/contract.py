@@ -141,6 +141,11 @@ class NamedModel:
     def __repr__(self) -> str:
         return f"NamedModel({self.name!r}, fingerprint {self.fingerprint[:8]}; build() loads it)"
 
+    def refuse_truth(self, place: str) -> None:
+        """Raise a PlanError where the model reads the true label, which this place does not have."""
+        if self.sees_truth:
+            raise PlanError(f"{self.name} reads the true label, which {place} does not have; choose another model")
+
     def build(self, budget: Budget | None = None) -> RewardModel:
         """Return the model, ready to score; this may load weights."""
         if self.combine is not None:

@@ -239,11 +239,11 @@ def require_policy(policy: str, fallback: str) -> None:
         raise PlanError("policy fallback needs the model to fall back to in --fallback, and no other policy does")
 
 
-def name_guarded(name: str, model: NamedModel, path: Path, name_model: Callable[[str], NamedModel]) -> NamedModel:
+def name_guarded(name: str, model: NamedModel, path: Path, name_fallback: Callable[[str], NamedModel]) -> NamedModel:
     """Name a model with the guard in this file, which must have been fitted for it."""
     guard, record = read_fitted(path, "guard", model, Guard, "guard", "fallback")
     fallback = str(record["fallback"])
-    members = [model, *([name_model(fallback)] if fallback else [])]
+    members = [model, *([name_fallback(fallback)] if fallback else [])]
 
     def combine(built: Sequence[RewardModel], _budget: Budget) -> RewardModel:
         return Guarded(built[0], guard, built[1] if len(built) > 1 else None)

@@ -76,15 +76,16 @@ def _answer_lines(clip: ScoredClip) -> Iterator[str]:
         yield from _field("no answer", answer.reason)
     else:
         success = "a success" if is_success(answer.level) else "not a success"
-        yield f"{'level':{_NAME}} {answer.level:.2f} of 5, {success}"
+        yield _line("level", f"{answer.level:.2f} of 5, {success}")
         if answer.probabilities:
             each = (f"{level}: {p:.2f}" for level, p in enumerate(answer.probabilities, start=1))
-            yield f"{'levels':{_NAME}} {'  '.join(each)}"
+            yield _line("levels", "  ".join(each))
         if answer.progress:
             values, last = answer.progress, len(answer.progress) - 1
             if last >= _BARS_SHOWN:  # as many as a line has room for, the first and the last among them
                 values = tuple(values[round(n * last / (_BARS_SHOWN - 1))] for n in range(_BARS_SHOWN))
-            yield f"{'progress':{_NAME}} {sparkline(values)}  {answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+            ends = f"{answer.progress[0]:.2f} to {answer.progress[-1]:.2f}"
+            yield _line("progress", f"{sparkline(values)}  {ends}")
     if answer.raw:
         yield from _field("answer", answer.raw)
     if familiarity := familiarity_sentence(answer.info):
@@ -103,9 +104,13 @@ def _clip_json(clip: ScoredClip) -> dict[str, Any]:
     return record | {"probabilities": answer.probabilities, "progress": answer.progress}
 
 
+def _line(name: str, text: str) -> str:
+    return f"{name:{_NAME}} {text}"
+
+
 def _field(name: str, text: str) -> Iterator[str]:
     """Yield a text of any length under its name, with lines that fit the terminal."""
-    head = f"{name:{_NAME}} "
+    head = _line(name, "")
     yield from textwrap.wrap(" ".join(text.split()), _WIDTH, initial_indent=head, subsequent_indent=" " * len(head))
 
 

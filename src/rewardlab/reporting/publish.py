@@ -124,7 +124,8 @@ def _check(trained_on: tuple[str, ...], benchmark: str, link: str, push: str) ->
 def _submission(run: Run, record: RunRecord, model: str, given: tuple[str, ...], link: str) -> Submission:
     trials = run.trials(repeats=True)
     if len(trials) < record.trials:
-        raise RunError(f"{run.place} holds {len(trials):,} of {record.trials:,} trials: finish it by its command")
+        held = f"{run.place} holds {len(trials):,} of {record.trials:,} trials"
+        raise RunError(f"{held}: finish it by running its command again")
     names, stated_by = stated_training(record, model, given)
     try:
         check_names(names)

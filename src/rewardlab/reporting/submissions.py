@@ -145,7 +145,7 @@ def _problems(submitted: Submitted, record: RunRecord) -> Iterator[str]:
         yield f"{links[0]} is a link; a submission holds files only"
     trials = submitted.run.trials(repeats=True)
     if len(trials) < record.trials:
-        yield f"the run holds {len(trials):,} of {record.trials:,} trials: run its command again to finish it"
+        yield f"the run holds {len(trials):,} of {record.trials:,} trials: finish it by running its command again"
     unknown = [model for model in submitted.models or () if model not in record.evaluated]
     if unknown:
         yield f"the run evaluated {listed(record.evaluated)}, not {unknown[0]}"

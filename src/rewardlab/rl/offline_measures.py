@@ -57,21 +57,22 @@ def held_out_clips(plan: RlPlan) -> list[HeldOutClips]:
 
 def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Path:
     """Score the held-out clips with every reward, unless that was done; return the file of the scores."""
-    path = folder.offline / f"{clips.task} {clips.condition.name} {clips.condition.severity}.parquet"
+    name = f"{clips.task} {clips.condition.name} {clips.condition.severity}"
+    path = folder.offline / f"{name}.parquet"
     if path.exists():
         return path
-    unopened = False
     episodes = held_out_episodes(plan, clips.task)
     clean = [clean_clip(episode.trajectory, plan.watch, plan.seed) for episode in episodes]
     watched = watched_clips(episodes, plan.watch, clips.condition, plan.seed)
     trials: list[Trial] = []
     for reward in plan.rewards:
-        values = _reward_values(plan, folder, reward, episodes, watched)
-        unopened |= isinstance(values, str)
-        values = [RewardValue(None, reason=values)] * len(episodes) if isinstance(values, str) else values
+        try:
+            values = _reward_values(plan, folder, reward, episodes, watched)
+        except RewardlabError as error:  # the file has another name then, so that the next start scores them again
+            values = [RewardValue(None, reason=error_text(error))] * len(episodes)
+            path = path.with_name(f"{name}.unopened.parquet")
         trials += [_trial(reward, *each, clips.condition) for each in zip(clean, values, strict=True)]
     folder.offline.mkdir(parents=True, exist_ok=True)
-    path = path.with_suffix(".unopened.parquet") if unopened else path  # so that the next start scores them again
     with atomic_write(path) as partial:
         pq.write_table(to_arrow(trials), partial)
     return path
@@ -79,13 +80,10 @@ def score_held_out(plan: RlPlan, folder: StudyFolder, clips: HeldOutClips) -> Pa
 
 def _reward_values(
     plan: RlPlan, folder: StudyFolder, reward: str, episodes: Sequence[PolicyEpisode], watched: Sequence[Watched]
-) -> list[RewardValue] | str:
-    """Return the rewards of the episodes, or why the reward cannot be opened."""
-    try:
-        opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
-        return opened.score(watched) if isinstance(opened, ModelEpisodeReward) else opened.compute(episodes)
-    except RewardlabError as error:
-        return error_text(error)
+) -> list[RewardValue]:
+    """Return the rewards of the episodes."""
+    opened: EpisodeReward = open_reward(reward, folder.heads, plan.watch, Condition(), plan.seed)
+    return opened.score(watched) if isinstance(opened, ModelEpisodeReward) else opened.compute(episodes)
 
 
 def measure_rewards(plan: RlPlan, files: Sequence[Path]) -> tuple[OfflineMeasures, ...]:
@@ -156,15 +154,15 @@ def _accuracy_by_condition(table: TrialTable) -> dict[str, float | None]:
     Severity 0 of every perturbation is the clean condition.
     """
     names, levels = table.text("perturbation").tolist(), table.number("severity").astype(int).tolist()
-    found: dict[tuple[str, int], tuple[float | None, float]] = {}
-    for name, level in sorted(set(zip(names, levels, strict=True))):
+    conditions = sorted(set(zip(names, levels, strict=True)))
+    perturbations = dict.fromkeys(name for name, _ in conditions if name != CLEAN)
+    found: dict[str, float | None] = {}
+    for name, level in conditions:
         chosen = table.where(table.matches("perturbation", name) & (table.number("severity") == level))
-        scored = float((~np.isnan(chosen.number("level"))).sum())
-        found[name, level] = (none_if_nan(_accuracy(chosen)), scored)
-    clean = found.pop((CLEAN, 0), (None, 0.0))
-    found = {(name, 0): clean for name, _ in found} | found
-    accuracies = {accuracy_at(*condition): accuracy for condition, (accuracy, _) in found.items()}
-    return accuracies | {scored_at(*condition): scored for condition, (_, scored) in found.items()}
+        accuracy, scored = none_if_nan(_accuracy(chosen)), float((~np.isnan(chosen.number("level"))).sum())
+        for shown in perturbations if name == CLEAN else (name,):
+            found |= {accuracy_at(shown, level): accuracy, scored_at(shown, level): scored}
+    return found
 
 
 def _accuracy(trials: TrialTable) -> float:

@@ -55,8 +55,7 @@ class TimedModel:
 def open_timed_model(model: AnyModel) -> TimedModel:
     """Return the model of a name, or a given one; models that need the truth are rejected."""
     named = name_model(model)
-    if named.sees_truth:
-        raise PlanError(f"{named.name} reads the true label, which an environment does not have; choose another model")
+    named.refuse_truth("an environment")
     return TimedModel(named.build())
 
 

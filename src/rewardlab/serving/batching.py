@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from rewardlab.core.episode import Episode
-from rewardlab.core.errors import PlanError, RewardlabError
+from rewardlab.core.errors import RewardlabError
 from rewardlab.core.trial import Answer, Failure
 from rewardlab.models import name_model
 from rewardlab.models.composite import build_model, validated_answers
@@ -33,8 +33,7 @@ class ServedModel:
 def load_served_model(name: str) -> ServedModel:
     """Load the model that a string names; PlanError for one that needs labels."""
     named = name_model(name)
-    if named.sees_truth:
-        raise PlanError(f"{named.name} reads the true label, which a robot does not have; choose another model")
+    named.refuse_truth("a robot")
     return ServedModel(named.name, named.fingerprint, build_model(named, Budget()), named.caveat)
 
 

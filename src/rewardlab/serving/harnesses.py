@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from rewardlab.core.episode import Episode, Frames, episode_from_frames, is_success, strip_labels
-from rewardlab.core.errors import DataError, PlanError, RewardlabError
+from rewardlab.core.errors import DataError, RewardlabError
 from rewardlab.core.trial import Answer, Failure, describe_info, familiarity_sentence
 from rewardlab.data.video import VideoFile, frame_policy, sample_frames
 from rewardlab.models import name_model
@@ -42,8 +42,7 @@ class ClipJudge:
     grade_unfamiliar: bool
 
     def __post_init__(self) -> None:
-        if self.named.sees_truth:
-            raise PlanError(f"{self.model} reads the true label, which a harness does not have; choose another model")
+        self.named.refuse_truth("a harness")
         frame_policy(self.frames)  # a wrong one is told before anything is run
 
     @cached_property

@@ -175,9 +175,14 @@ class SeverityCurve:
         return self.holds is not None and self.holds < SEVERITIES[-1] and np.isnan(self.success[self.holds + 1])
 
 
+def finished_dsrl(results: RlResults) -> list[TrainingRunResult]:
+    """Return the training runs that are finished, without those of plain SAC, which steers no base policy."""
+    return [run for run in results.training_runs if run.status == "finished" and run.algorithm != "sac"]
+
+
 def severity_curves(results: RlResults) -> list[SeverityCurve]:
     """Return a curve per reward and perturbation; severity 0 is the clean condition for all of them."""
-    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm != "sac"]
+    finished = finished_dsrl(results)
     rewards = list(dict.fromkeys(run.reward for run in finished if run.reward != "true"))
     names = list(dict.fromkeys(run.condition.partition("@")[0] for run in finished if "@" in run.condition))
     return [_curve(results, finished, reward, name) for reward in rewards for name in names]
@@ -200,10 +205,11 @@ def _curve(results: RlResults, runs: Sequence[TrainingRunResult], reward: str, n
         for some, whole in zip(own, queried, strict=True)
     ]
     measured = next((each for each in results.offline if each.reward == reward and not each.task), None)
-    found = [measured.measures.get(accuracy_at(name, level)) if measured else None for level in SEVERITIES]
+    measures, episodes = (measured.measures, measured.episodes) if measured else ({}, 0)
+    found = [measures.get(accuracy_at(name, level)) for level in SEVERITIES]
     accuracy = tuple(float("nan") if value is None else value for value in found)
-    scored = [measured.measures.get(scored_at(name, level)) if measured else None for level in SEVERITIES]
-    counts = [(measured.episodes if measured else 0) if count is None else int(count) for count in scored]
+    scored = [measures.get(scored_at(name, level)) for level in SEVERITIES]  # older records do not count them
+    counts = [episodes if count is None else int(count) for count in scored]
     lows = [_lower(share, count) for share, count in zip(accuracy, counts, strict=True)]
     return SeverityCurve(
         reward,

@@ -9,7 +9,15 @@ import numpy as np
 from rewardlab.core.seeding import rng_for
 from rewardlab.metrics.policy_statistics import interquartile_mean, pooled, stratified_interval
 from rewardlab.rl.results import FalseSuccess, HackedEpisode, RlResults
-from rewardlab.studies.rl.analysis import Series, SeverityCurve, mean_success, predictions, series_of, severity_curves
+from rewardlab.studies.rl.analysis import (
+    Series,
+    SeverityCurve,
+    finished_dsrl,
+    mean_success,
+    predictions,
+    series_of,
+    severity_curves,
+)
 
 LIFTED_BY, LIFTED_TO = 0.30, 0.90  # a gain in success, or a success, that counts as lifted
 _APART = 0.08  # metres (or levels / 12) between clusters of hacked episodes
@@ -60,7 +68,7 @@ class HackingCluster:
 
 def hacking_rates(results: RlResults) -> list[HackingRate]:
     """Return the rates of every reward model and condition, over tasks and seeds."""
-    finished = [run for run in results.training_runs if run.status == "finished" and run.algorithm != "sac"]
+    finished = finished_dsrl(results)
     keys = dict.fromkeys((run.reward, run.condition) for run in finished if run.reward != "true")
     rates = []
     for key in keys:
