@@ -60,7 +60,7 @@ def hub_server(hub: Hub) -> Iterator[Hub]:
             return self.body()
 
         def do_GET(self) -> None:
-            if self.path == "/api/agent-harnesses":  # a public list that the library reads now and then, without a token
+            if self.path == "/api/agent-harnesses":  # a public list that the library reads without a token
                 return self.send(404, {"error": "Not found"})
             self.noted()
             if not hub.exists:
